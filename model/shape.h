@@ -1,0 +1,44 @@
+#ifndef LEEWAY_MODEL_SHAPE_H_
+#define LEEWAY_MODEL_SHAPE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace leeway {
+
+// The Llama family's shape: RMSNorm, rotary positions, grouped-query attention, SwiGLU, tied or untied head.
+struct ModelShape {
+  int64_t vocabulary = 0;
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t key_value_heads = 0;
+  int64_t head_dim = 0;  // even; heads * head_dim may differ from hidden
+  int64_t intermediate = 0;
+  int64_t max_positions = 0;
+  double rope_theta = 10000.0;
+  double rms_epsilon = 1e-5;
+  bool tied_head = true;
+
+  // INVALID_ARGUMENT listing everything that is impossible, in the words of the configuration keys.
+  absl::Status Validate() const;
+  int64_t ParameterCount() const;
+};
+
+// A parameter as Hugging Face's Llama names and shapes it ("model.layers.0.self_attn.q_proj.weight", [heads*head_dim, hidden]).
+struct ParameterInfo {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t offset = 0;  // elements before it in the flat order
+  int64_t element_count = 0;
+};
+
+// All parameters in the one fixed order that every side uses: checkpoints, manifests, optimizer state. Back to back, no padding.
+std::vector<ParameterInfo> ParameterLayout(const ModelShape& shape);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_MODEL_SHAPE_H_

@@ -1,0 +1,117 @@
+#ifndef LEEWAY_MODEL_TRANSFORMER_H_
+#define LEEWAY_MODEL_TRANSFORMER_H_
+
+// One decoder-only transformer for both sides: the engine's forward pass and the trainer's are the same functions, so that the
+// log-probability recorded and the one recomputed on the same weights are equal to the bit (DESIGN 3.8).
+//
+// Real = float (product) or double (the tests' oracle). Explicitly instantiated in transformer.cc.
+// Results of a sequence do not depend on: what else is in the call, chunking, cache or no cache, threads, instruction set.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/executor.h"
+#include "model/shape.h"
+
+namespace leeway {
+
+// Keys and values of one sequence so far, in all layers. Owned by the caller (one per running request). Grows by blocks.
+template <typename Real>
+class KeyValueCache {
+ public:
+  explicit KeyValueCache(const ModelShape& shape);
+  ~KeyValueCache();
+  KeyValueCache(KeyValueCache&&) noexcept;
+  KeyValueCache& operator=(KeyValueCache&&) noexcept;
+
+  // Tokens held.
+  int64_t length() const;
+  // Forgets everything (weights changed, KV recomputed) but keeps the memory.
+  void Clear();
+  size_t size_bytes() const;
+
+  struct State;
+  State* state() { return state_.get(); }
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+// New tokens of one sequence, appended behind what its cache holds.
+template <typename Real>
+struct SequenceChunk {
+  KeyValueCache<Real>* cache = nullptr;
+  absl::Span<const int32_t> tokens;
+  // Whether the logits after the last token of the chunk are wanted.
+  bool wants_logits = false;
+};
+
+// Sequences packed one behind the other without padding: sequence i has rows starts[i] .. starts[i+1].
+struct PackedSequences {
+  std::vector<int32_t> tokens;
+  std::vector<int64_t> starts = {0};
+  int64_t sequence_count() const { return static_cast<int64_t>(starts.size()) - 1; }
+};
+
+// "The logits at `row`, divided by temperature and restricted to a legal set, gave `target`."
+struct ScoredPosition {
+  int64_t row = 0;
+  int32_t target = 0;
+  float temperature = 1.0f;
+  // Index into the legal sets of the call; -1 = the whole vocabulary.
+  int32_t legal_set = -1;
+};
+
+// Per scored position, in order.
+template <typename Real>
+struct PositionScores {
+  std::vector<Real> logprobs;
+  std::vector<Real> entropies;  // of the same (tempered, restricted) distribution
+};
+
+// The weights, packed for the kernels, and the passes over them.  One caller at a time; uses `parallel` for its own parallelism.
+template <typename Real>
+class Transformer {
+ public:
+  // `shape` must be valid. `parallel` outlives the object.
+  Transformer(const ModelShape& shape, ParallelFor* parallel);
+  ~Transformer();
+
+  const ModelShape& shape() const;
+
+  // Copies and packs weights given in ParameterLayout order (element_count = shape.ParameterCount()).
+  void SetParameters(absl::Span<const Real> flat);
+
+  // Engine: runs all chunks as one batch, extends their caches, and writes the logits of those that want them, one row of
+  // `vocabulary` values each, in the order of the chunks. INVALID_ARGUMENT: id out of range, or past max_positions.
+  absl::Status Decode(absl::Span<const SequenceChunk<Real>> chunks, std::vector<Real>* logits);
+
+  // Trainer: log-probabilities and entropies of the positions. With `keep_activations` a Backward may follow.
+  absl::Status Score(const PackedSequences& sequences, absl::Span<const ScoredPosition> positions,
+                     absl::Span<const std::vector<int32_t>> legal_sets, bool keep_activations, PositionScores<Real>* scores);
+
+  // Adds to `gradients` (flat, ParameterLayout order) the gradient of sum_i(logprob_gradients[i]*logprob_i +
+  // entropy_gradients[i]*entropy_i) of the last Score with keep_activations. Deterministic: fixed order of sums.
+  void Backward(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients, absl::Span<Real> gradients);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Random initialisation from (seed, RandomPurpose::kWeights): normal(0, 0.02), residual projections scaled by 1/sqrt(2*layers),
+// norms 1. Flat, ParameterLayout order.
+std::vector<float> RandomParameters(const ModelShape& shape, uint64_t seed);
+
+// In place: logits -> log-probabilities of softmax(logits / temperature) over the legal ids (ascending; empty = all); -infinity elsewhere.
+// The same routine as in Score. Returns the entropy.
+template <typename Real>
+Real LogSoftmaxRow(absl::Span<Real> logits, float temperature, absl::Span<const int32_t> legal_ids);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_MODEL_TRANSFORMER_H_
