@@ -1,8 +1,8 @@
 #ifndef LEEWAY_BASE_CLOCK_H_
 #define LEEWAY_BASE_CLOCK_H_
 
-// Time for deadlines, leases and waits. Everything that reads a clock takes a `const Clock*`, so that tests drive time by
-// hand (base/fake_clock.h). Wall time is for logs only and is not offered here.
+// Time for deadlines, leases and waits. Everything that reads a clock takes a `const Clock*`, so that tests drive time
+// by hand (base/fake_clock.h). Wall time is for logs only and is not offered here.
 
 #include <compare>
 

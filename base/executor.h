@@ -22,8 +22,8 @@ class InlineExecutor : public Executor {
   void Schedule(std::function<void()> task) override { task(); }
 };
 
-// A fixed number of threads. `thread_class` (rpc, ledger, compute, env) names them, so that CPU time can be reported by class
-// (base/cpu_time.h). The destructor runs what is queued, then joins.
+// A fixed number of threads. `thread_class` (rpc, ledger, compute, env) names them, so that CPU time can be reported by
+// class (base/cpu_time.h). The destructor runs what is queued, then joins.
 class ThreadPool : public Executor {
  public:
   ThreadPool(std::string thread_class, int threads);
@@ -36,9 +36,9 @@ class ThreadPool : public Executor {
   std::unique_ptr<State> state_;
 };
 
-// Splits [0, count) into at most `threads()` contiguous ranges and runs body(begin, end) on them, the first on the calling
-// thread; returns when all are done. Spins briefly before it sleeps, since kernels call it thousands of times a second.
-// The split never changes a result: bodies write disjoint outputs.
+// Splits [0, count) into at most `threads()` contiguous ranges and runs body(begin, end) on them, the first on the
+// calling thread; returns when all are done. Spins briefly before it sleeps, since kernels call it thousands of times a
+// second. The split never changes a result: bodies write disjoint outputs.
 class ParallelFor {
  public:
   // threads >= 1; 1 runs everything on the caller.

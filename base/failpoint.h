@@ -1,7 +1,8 @@
 #ifndef LEEWAY_BASE_FAILPOINT_H_
 #define LEEWAY_BASE_FAILPOINT_H_
 
-// Named points in production code at which a test makes something go wrong. Compiled out unless LEEWAY_FAILPOINTS is defined.
+// Named points in production code at which a test makes something go wrong. Compiled out unless LEEWAY_FAILPOINTS is
+// defined.
 //
 //   LEEWAY_FAILPOINT("trainer_before_optimizer");            // may kill, hang or delay the process
 //   LEEWAY_FAILPOINT_STATUS("store_write");                  // may also make the function return an error

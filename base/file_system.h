@@ -12,17 +12,18 @@
 
 namespace leeway {
 
-// Files as leeway uses them: whole reads, appends, atomic replacement. Everything that writes takes a FileSystem*, so that a test
-// can make writes fail, be lost or be torn (base/fake_file_system.h). Thread-safe. Paths are UTF-8.
+// Files as leeway uses them: whole reads, appends, atomic replacement. Everything that writes takes a FileSystem*, so
+// that a test can make writes fail, be lost or be torn (base/fake_file_system.h). Thread-safe. Paths are UTF-8.
 //
-// Errors: NOT_FOUND (no such file), RESOURCE_EXHAUSTED (no space), PERMISSION_DENIED, INTERNAL (anything else, errno's text inside);
-// every message names the path.
+// Errors: NOT_FOUND (no such file), RESOURCE_EXHAUSTED (no space), PERMISSION_DENIED, INTERNAL (anything else, errno's
+// text inside); every message names the path.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) = 0;
-  // Temporary file in the same folder + fsync + rename + fsync of the folder: readers see the old bytes or the new ones.
+  // Temporary file in the same folder + fsync + rename + fsync of the folder: readers see the old bytes or the new
+  // ones.
   virtual absl::Status WriteFileAtomically(const std::string& path, absl::string_view content) = 0;
   // Appends in one write; creates the file. Not synced.
   virtual absl::Status AppendToFile(const std::string& path, absl::string_view content) = 0;

@@ -21,7 +21,9 @@ uint64_t Hash64(const void* data, size_t size_bytes) { return XXH3_64bits(data, 
 Digest128Stream::Digest128Stream() : state_(std::make_unique<State>()) { XXH3_128bits_reset(state_->xxh); }
 Digest128Stream::~Digest128Stream() = default;
 
-void Digest128Stream::Update(const void* data, size_t size_bytes) { XXH3_128bits_update(state_->xxh, data, size_bytes); }
+void Digest128Stream::Update(const void* data, size_t size_bytes) {
+  XXH3_128bits_update(state_->xxh, data, size_bytes);
+}
 
 std::string Digest128Stream::Finish() const { return Hexadecimal(XXH3_128bits_digest(state_->xxh)); }
 

@@ -1,7 +1,8 @@
 #ifndef LEEWAY_BASE_LOGGING_H_
 #define LEEWAY_BASE_LOGGING_H_
 
-// Process log over spdlog: one line an event, wall time, role, level. Call LogInit once in main; before that, lines go to stderr.
+// Process log over spdlog: one line an event, wall time, role, level. Call LogInit once in main; before that, lines go
+// to stderr.
 //
 //   LEEWAY_LOG_INFO("swapped to version {} in {:.1f} ms", version, milliseconds);
 

@@ -11,8 +11,9 @@
 
 namespace leeway {
 
-// A process's metrics under their `area/name` names ("queue/groups"). The same values go to metrics.jsonl (through the trainer) and,
-// as `leeway_area_name`, to a Prometheus endpoint. Thread-safe. Values are gauges or cumulative counters, never both.
+// A process's metrics under their `area/name` names ("queue/groups"). The same values go to metrics.jsonl (through the
+// trainer) and, as `leeway_area_name`, to a Prometheus endpoint. Thread-safe. Values are gauges or cumulative counters,
+// never both.
 class Metrics {
  public:
   Metrics();

@@ -1,7 +1,8 @@
 #ifndef LEEWAY_BASE_MUTEX_H_
 #define LEEWAY_BASE_MUTEX_H_
 
-// An annotated mutex over std::mutex (absl::Mutex gives false races under ThreadSanitizer when Debian's library is linked).
+// An annotated mutex over std::mutex (absl::Mutex gives false races under ThreadSanitizer when Debian's library is
+// linked).
 
 #include <chrono>
 #include <condition_variable>
@@ -48,8 +49,7 @@ class CondVar {
     // Waits of more than an hour are cut: the caller's loop waits again. (Infinite durations do not fit a timespec.)
     const absl::Duration limited = timeout < absl::Hours(1) ? timeout : absl::Hours(1);
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    const bool notified =
-        condition_.wait_for(lock, absl::ToChronoNanoseconds(limited)) == std::cv_status::no_timeout;
+    const bool notified = condition_.wait_for(lock, absl::ToChronoNanoseconds(limited)) == std::cv_status::no_timeout;
     lock.release();
     return notified;
   }

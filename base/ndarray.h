@@ -1,8 +1,8 @@
 #ifndef LEEWAY_BASE_NDARRAY_H_
 #define LEEWAY_BASE_NDARRAY_H_
 
-// A named-by-nobody array: dtype, shape and bytes, row-major, little-endian. The currency in which weights and payloads cross
-// folder borders; it knows no arithmetic.
+// A named-by-nobody array: dtype, shape and bytes, row-major, little-endian. The currency in which weights and payloads
+// cross folder borders; it knows no arithmetic.
 
 #include <cstddef>
 #include <cstdint>

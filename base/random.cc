@@ -29,11 +29,12 @@ std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, uint32_t key0, u
 }  // namespace
 
 std::array<uint32_t, 4> RandomBits(const RandomKey& key) {
-  // 64 bits of key from (seed, purpose, ticket); the 128-bit counter holds member, interaction and position in full, so two
-  // draws of one ticket never meet.
+  // 64 bits of key from (seed, purpose, ticket); the 128-bit counter holds member, interaction and position in full, so
+  // two draws of one ticket never meet.
   const uint64_t philox_key = Mix(Mix(Mix(key.seed) ^ static_cast<uint64_t>(key.purpose)) ^ key.ticket);
-  return Philox({static_cast<uint32_t>(key.position), static_cast<uint32_t>(key.position >> 32), key.interaction, key.member},
-                static_cast<uint32_t>(philox_key), static_cast<uint32_t>(philox_key >> 32));
+  return Philox(
+      {static_cast<uint32_t>(key.position), static_cast<uint32_t>(key.position >> 32), key.interaction, key.member},
+      static_cast<uint32_t>(philox_key), static_cast<uint32_t>(philox_key >> 32));
 }
 
 uint64_t RandomU64(const RandomKey& key) {

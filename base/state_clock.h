@@ -11,8 +11,8 @@
 
 namespace leeway {
 
-// Which state a process is in, and for how long it has been in each: `busy:<phase>` or `wait:<cause>`. Exactly one at a time, so
-// the states partition wall time since construction.
+// Which state a process is in, and for how long it has been in each: `busy:<phase>` or `wait:<cause>`. Exactly one at a
+// time, so the states partition wall time since construction.
 //
 //   busy:start -> Enter("busy:train") -> Enter("wait:waiting_for_groups") -> ...
 //

@@ -5,7 +5,8 @@
 //
 //   LEEWAY_RETURN_IF_ERROR(expr)         returns the status of expr from the enclosing function if it is not OK
 //   LEEWAY_ASSIGN_OR_RETURN(lhs, expr)   assigns the value of a StatusOr, or returns its status
-//   LEEWAY_CHECK(condition) << "values"  aborts with file, line and text: an internal invariant is broken (our bug). Never
+//   LEEWAY_CHECK(condition) << "values"  aborts with file, line and text: an internal invariant is broken (our bug).
+//   Never
 //                                        used for bad input: input gets a Status.
 
 #include <cstdlib>
@@ -44,10 +45,9 @@ struct CheckVoidify {
 #define LEEWAY_CONCATENATE_INNER(a, b) a##b
 #define LEEWAY_CONCATENATE(a, b) LEEWAY_CONCATENATE_INNER(a, b)
 
-#define LEEWAY_RETURN_IF_ERROR(expr)                              \
-  do {                                                            \
-    if (::absl::Status leeway_status = (expr); !leeway_status.ok()) \
-      return leeway_status;                                       \
+#define LEEWAY_RETURN_IF_ERROR(expr)                                                      \
+  do {                                                                                    \
+    if (::absl::Status leeway_status = (expr); !leeway_status.ok()) return leeway_status; \
   } while (false)
 
 #define LEEWAY_ASSIGN_OR_RETURN(lhs, expr) \
@@ -57,9 +57,9 @@ struct CheckVoidify {
   if (!statusor.ok()) return std::move(statusor).status(); \
   lhs = std::move(statusor).value()
 
-#define LEEWAY_CHECK(condition)                 \
-  (condition) ? static_cast<void>(0)            \
-              : ::leeway::internal::CheckVoidify() & \
-                    ::leeway::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
+#define LEEWAY_CHECK(condition) \
+  (condition)                   \
+      ? static_cast<void>(0)    \
+      : ::leeway::internal::CheckVoidify() & ::leeway::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 
 #endif  // LEEWAY_BASE_STATUS_MACROS_H_

@@ -1,7 +1,8 @@
 #ifndef LEEWAY_BASE_THREAD_ANNOTATIONS_H_
 #define LEEWAY_BASE_THREAD_ANNOTATIONS_H_
 
-// Clang's thread-safety attributes under leeway names; nothing under other compilers. CI builds with -Wthread-safety -Werror.
+// Clang's thread-safety attributes under leeway names; nothing under other compilers. CI builds with -Wthread-safety
+// -Werror.
 
 #if defined(__clang__)
 #define LEEWAY_THREAD_ATTRIBUTE(x) __attribute__((x))

@@ -1,0 +1,131 @@
+#include "base/failpoint.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+
+namespace leeway {
+namespace {
+
+enum class Action { kKill, kHang, kDelay, kError };
+
+struct Armed {
+  Action action = Action::kKill;
+  int delay_ms = 0;
+  // 0 = every hit.
+  int at_hit = 0;
+};
+
+struct Registry {
+  Mutex mutex;
+  std::map<std::string, Armed> armed LEEWAY_GUARDED_BY(mutex);
+  std::map<std::string, int> hits LEEWAY_GUARDED_BY(mutex);
+};
+
+absl::Status ArmIn(Registry* registry, absl::string_view specification);
+
+Registry* TheRegistry() {
+  static Registry* registry = [] {
+    auto* made = new Registry;
+    if (const char* specification = std::getenv("LEEWAY_FAILPOINTS")) {
+      const absl::Status status = ArmIn(made, specification);
+      LEEWAY_CHECK(status.ok()) << "LEEWAY_FAILPOINTS: " << status;
+    }
+    return made;
+  }();
+  return registry;
+}
+
+absl::StatusOr<std::pair<std::string, Armed>> ParseOne(absl::string_view item) {
+  const auto bad = [&] {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "failpoint \"", item, "\": expected name=kill|hang|error|delay:MILLISECONDS with an optional @hit"));
+  };
+  const std::pair<absl::string_view, absl::string_view> name_and_action = absl::StrSplit(item, absl::MaxSplits('=', 1));
+  const std::vector<absl::string_view> action_and_hit = absl::StrSplit(name_and_action.second, '@');
+  Armed armed;
+  if (name_and_action.first.empty() || action_and_hit.size() > 2) return bad();
+  if (action_and_hit.size() == 2 && (!absl::SimpleAtoi(action_and_hit[1], &armed.at_hit) || armed.at_hit < 1))
+    return bad();
+  const std::pair<absl::string_view, absl::string_view> action =
+      absl::StrSplit(action_and_hit[0], absl::MaxSplits(':', 1));
+  if (action.first == "delay") {
+    armed.action = Action::kDelay;
+    if (!absl::SimpleAtoi(action.second, &armed.delay_ms) || armed.delay_ms < 0) return bad();
+  } else if (action.first == "kill") {
+    armed.action = Action::kKill;
+  } else if (action.first == "hang") {
+    armed.action = Action::kHang;
+  } else if (action.first == "error") {
+    armed.action = Action::kError;
+  } else {
+    return bad();
+  }
+  return std::make_pair(std::string(name_and_action.first), armed);
+}
+
+absl::Status ArmIn(Registry* registry, absl::string_view specification) {
+  std::map<std::string, Armed> armed;
+  for (absl::string_view item : absl::StrSplit(specification, ',', absl::SkipEmpty())) {
+    LEEWAY_ASSIGN_OR_RETURN(auto parsed, ParseOne(item));
+    armed.insert(std::move(parsed));
+  }
+  MutexLock lock(&registry->mutex);
+  registry->armed = std::move(armed);
+  registry->hits.clear();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status FailpointArm(absl::string_view specification) { return ArmIn(TheRegistry(), specification); }
+
+void FailpointDisarmAll() { static_cast<void>(ArmIn(TheRegistry(), "")); }
+
+int FailpointHits(absl::string_view name) {
+  Registry* registry = TheRegistry();
+  MutexLock lock(&registry->mutex);
+  const auto found = registry->hits.find(std::string(name));
+  return found == registry->hits.end() ? 0 : found->second;
+}
+
+namespace internal {
+
+absl::Status FailpointReached(const char* name) {
+  Registry* registry = TheRegistry();
+  Armed armed;
+  {
+    MutexLock lock(&registry->mutex);
+    if (registry->armed.empty()) return absl::OkStatus();
+    const int hit = ++registry->hits[name];
+    const auto found = registry->armed.find(name);
+    if (found == registry->armed.end()) return absl::OkStatus();
+    armed = found->second;
+    if (armed.at_hit != 0 && armed.at_hit != hit) return absl::OkStatus();
+  }
+  switch (armed.action) {
+    case Action::kKill:
+      kill(getpid(), SIGKILL);
+      while (true) pause();
+    case Action::kHang:
+      while (true) pause();
+    case Action::kDelay:
+      std::this_thread::sleep_for(std::chrono::milliseconds(armed.delay_ms));
+      return absl::OkStatus();
+    case Action::kError:
+      return absl::InternalError(absl::StrCat("failpoint ", name));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace internal
+}  // namespace leeway
