@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,10 +15,11 @@ namespace leeway {
 
 // What the policy sees next, and what it may answer.
 struct Observation {
-  // Appended, tokenised on its own, to the episode's ids. May be empty (an environment that says nothing before the next move).
+  // Appended, tokenised on its own, to the episode's ids. May be empty (an environment that says nothing before the
+  // next move).
   std::string text;
-  // Characters the answer may consist of; absent = every token of the vocabulary. With a legal set the end-of-text token is legal only
-  // if `end_of_text_is_legal`.
+  // Characters the answer may consist of; absent = every token of the vocabulary. With a legal set the end-of-text
+  // token is legal only if `end_of_text_is_legal`.
   std::optional<std::string> legal_characters;
   bool end_of_text_is_legal = true;
   // The turn ends after so many sampled tokens at the latest (stop reason LENGTH), earlier at a sampled end-of-text.
@@ -31,17 +33,18 @@ struct StepResult {
   // Meaningful only while running.
   Observation next;
   EpisodeState state = EpisodeState::kRunning;
-  // Absent = not scored in this step. The episode's reward is the sum of the rewards given; an episode without any is UNSCORED.
+  // Absent = not scored in this step. The episode's reward is the sum of the rewards given; an episode without any is
+  // UNSCORED.
   std::optional<double> reward;
 };
 
-// One episode's world. Created per episode; used by one thread at a time; may block (it runs on threads of class "env", with the
-// deadlines of the episode runner) but should not for long.
+// One episode's world. Created per episode; used by one thread at a time; may block (it runs on threads of class "env",
+// with the deadlines of the episode runner) but should not for long.
 //
 //   Reset ──► running ──Step──► running … ──Step──► terminated | truncated      (no calls after the end)
 //
-// Everything random in it comes from the seed: two environments of one name and seed, given the same answers, say the same.
-// Errors: any non-OK status is a failed episode (fault ENVIRONMENT), never a reward.
+// Everything random in it comes from the seed: two environments of one name and seed, given the same answers, say the
+// same. Errors: any non-OK status is a failed episode (fault ENVIRONMENT), never a reward.
 class Environment {
  public:
   virtual ~Environment() = default;
@@ -49,14 +52,27 @@ class Environment {
   virtual absl::StatusOr<Observation> Reset(uint64_t seed) = 0;
   // `answer` is the text of the sampled tokens of the turn, end-of-text left out.
   virtual absl::StatusOr<StepResult> Step(const std::string& answer) = 0;
-  // Time that the environment is deemed to work on the last call before its answer is delivered: simulated latency that holds no thread.
+  // Time that the environment is deemed to work on the last call before its answer is delivered: simulated latency that
+  // holds no thread.
   virtual absl::Duration SimulatedLatency() const { return absl::ZeroDuration(); }
 };
 
-// A conversation that solves the instance of `seed`: (what the environment says, what a perfect policy answers) per turn.
-// For the supervised warm start.
+// A conversation that solves the instance of `seed`: (what the environment says, what a perfect policy answers) per
+// turn. For the supervised warm start.
 struct Demonstration {
   std::vector<std::pair<Observation, std::string>> turns;
+};
+
+// Whose episode an environment plays. Keys what must differ between the members of a group (random transitions,
+// injected latency, injected faults), never the task instance, which is the same for all members and comes with Reset's
+// seed.
+struct EpisodeKey {
+  uint64_t run_seed = 0;
+  uint64_t ticket = 0;  // evaluation episodes: the evaluation id
+  uint32_t member = 0;
+  // 1, 2, ...: for injected faults alone, so that a repeated episode is not doomed to the same fault. Nothing that a
+  // policy can see may depend on it.
+  uint32_t attempt = 1;
 };
 
 // A task: names it, makes its environments, knows its streams.  Thread-safe.
@@ -65,9 +81,11 @@ class Task {
   virtual ~Task() = default;
   virtual std::string name() const = 0;
   virtual std::unique_ptr<Environment> NewEnvironment() const = 0;
+  // The environment of one episode: this is what the episode runner calls. To be overridden by what needs the key.
+  virtual std::unique_ptr<Environment> NewEnvironmentFor(const EpisodeKey& key) const { return NewEnvironment(); }
 
-  // Seed of the instance at `index` of the training stream or of the held-out stream. The streams never share an instance as far as the
-  // task can tell instances apart. Procedural tasks are endless.
+  // Seed of the instance at `index` of the training stream or of the held-out stream. The streams never share an
+  // instance as far as the task can tell instances apart. Procedural tasks are endless.
   virtual uint64_t TrainSeed(uint64_t run_seed, uint64_t index) const = 0;
   virtual uint64_t EvaluationSeed(uint64_t run_seed, uint64_t index) const = 0;
   // 0 = endless; otherwise the training stream repeats after so many instances (an epoch).
