@@ -13,8 +13,12 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+}  // namespace
+
+namespace internal {
+
 // Philox4x32 with 10 rounds, constants of the paper.
-std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, uint32_t key0, uint32_t key1) {
+std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53u} * counter[0];
     const uint64_t product1 = uint64_t{0xCD9E8D57u} * counter[2];
@@ -26,13 +30,13 @@ std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, uint32_t key0, u
   return counter;
 }
 
-}  // namespace
+}  // namespace internal
 
 std::array<uint32_t, 4> RandomBits(const RandomKey& key) {
   // 64 bits of key from (seed, purpose, ticket); the 128-bit counter holds member, interaction and position in full, so
   // two draws of one ticket never meet.
   const uint64_t philox_key = Mix(Mix(Mix(key.seed) ^ static_cast<uint64_t>(key.purpose)) ^ key.ticket);
-  return Philox(
+  return internal::Philox4x32(
       {static_cast<uint32_t>(key.position), static_cast<uint32_t>(key.position >> 32), key.interaction, key.member},
       static_cast<uint32_t>(philox_key), static_cast<uint32_t>(philox_key >> 32));
 }

@@ -68,6 +68,12 @@ class RandomStream {
   RandomKey key_;
 };
 
+namespace internal {
+
+// Philox4x32 with 10 rounds.
+std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, uint32_t key0, uint32_t key1);
+
+}  // namespace internal
 }  // namespace leeway
 
 #endif  // LEEWAY_BASE_RANDOM_H_

@@ -1,0 +1,41 @@
+#include "base/failpoint.h"
+
+#include "base/status_macros.h"
+#include "gtest/gtest.h"
+
+namespace leeway {
+namespace {
+
+absl::Status Guarded() {
+  LEEWAY_FAILPOINT_STATUS("failpoint_test_point");
+  return absl::OkStatus();
+}
+
+class FailpointTest : public testing::Test {
+ protected:
+  void TearDown() override { FailpointDisarmAll(); }
+};
+
+TEST_F(FailpointTest, DoesNothingUnlessArmed) { EXPECT_TRUE(Guarded().ok()); }
+
+TEST_F(FailpointTest, ErrorAtTheNamedHitOnly) {
+  ASSERT_TRUE(FailpointArm("failpoint_test_point=error@2").ok());
+  EXPECT_TRUE(Guarded().ok());
+  EXPECT_EQ(Guarded().message(), "failpoint failpoint_test_point");
+  EXPECT_TRUE(Guarded().ok());
+  EXPECT_EQ(FailpointHits("failpoint_test_point"), 3);
+}
+
+TEST_F(FailpointTest, KillEndsTheProcessWithSigkill) {
+  ASSERT_TRUE(FailpointArm("failpoint_test_point=kill").ok());
+  EXPECT_EXIT(static_cast<void>(Guarded()), testing::KilledBySignal(SIGKILL), "");
+}
+
+TEST_F(FailpointTest, BadSpecificationsAreNamed) {
+  for (const char* bad : {"x", "=kill", "a=explode", "a=delay:x", "a=kill@0", "a=kill@1@2"}) {
+    EXPECT_EQ(FailpointArm(bad).code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace leeway
