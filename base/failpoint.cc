@@ -53,7 +53,7 @@ absl::StatusOr<std::pair<std::string, Armed>> ParseOne(absl::string_view item) {
   const std::pair<absl::string_view, absl::string_view> name_and_action = absl::StrSplit(item, absl::MaxSplits('=', 1));
   const std::vector<absl::string_view> action_and_hit = absl::StrSplit(name_and_action.second, '@');
   Armed armed;
-  if (name_and_action.first.empty() || action_and_hit.size() > 2) return bad();
+  if (name_and_action.first.empty() || action_and_hit.empty() || action_and_hit.size() > 2) return bad();
   if (action_and_hit.size() == 2 && (!absl::SimpleAtoi(action_and_hit[1], &armed.at_hit) || armed.at_hit < 1))
     return bad();
   const std::pair<absl::string_view, absl::string_view> action =
