@@ -38,18 +38,21 @@ struct PreparedPublish {
 
 // The trainer's side of DESIGN 3.4: announce -> transfer -> verify, then (after the queue's Commit) commit or abandon.
 //
-//   idle ──Prepare──► prepared ──Commit──► idle         Prepare of the committed (lineage, version) again: same digest, same answer.
+//   idle ──Prepare──► prepared ──Commit──► idle         Prepare of the committed (lineage, version) again: same digest,
+//   same answer.
 //                        └───────Abandon──► idle
 //
-// One caller at a time. Blocks at most the deadline given. A joiner that attaches between publishes is brought to the newest committed
-// version by a full, verified load in the background; one that attaches during a publish waits for its end.
+// One caller at a time. Blocks at most the deadline given. A joiner that attaches between publishes is brought to the
+// newest committed version by a full, verified load in the background; one that attaches during a publish waits for its
+// end.
 class WeightPublisher {
  public:
   virtual ~WeightPublisher() = default;
 
-  // Errors: INVALID_ARGUMENT (version goes back within a lineage, or the same version with other bytes). A receiver's failure is not an error.
-  virtual absl::StatusOr<PreparedPublish> Prepare(const v1::WeightsVersion& weights, absl::Span<const TensorView> tensors,
-                                                  absl::Duration timeout) = 0;
+  // Errors: INVALID_ARGUMENT (version goes back within a lineage, or the same version with other bytes). A receiver's
+  // failure is not an error.
+  virtual absl::StatusOr<PreparedPublish> Prepare(const v1::WeightsVersion& weights,
+                                                  absl::Span<const TensorView> tensors, absl::Duration timeout) = 0;
   // Members swap in at their next token boundary. Keeps the bytes for joiners.
   virtual void Commit(const v1::WeightsVersion& weights) = 0;
   virtual void Abandon(const v1::WeightsVersion& weights, const std::string& reason) = 0;

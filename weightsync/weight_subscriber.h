@@ -14,8 +14,8 @@
 
 namespace leeway {
 
-// Verified, committed weights, ready to be generated from. Bytes in manifest layout order; they stay valid and unchanged while the object lives
-// (releasing it gives the buffer back as the next shadow).
+// Verified, committed weights, ready to be generated from. Bytes in manifest layout order; they stay valid and
+// unchanged while the object lives (releasing it gives the buffer back as the next shadow).
 struct CommittedWeights {
   v1::WeightsVersion weights;
   std::string digest;
@@ -23,8 +23,8 @@ struct CommittedWeights {
   uint64_t total_bytes = 0;
 };
 
-// A rollout worker's side of DESIGN 3.4. Attaches to the publisher, keeps a double buffer, reconnects by itself with back-off, and never
-// hands out bytes that were not proved equal to a committed manifest. Thread-safe.
+// A rollout worker's side of DESIGN 3.4. Attaches to the publisher, keeps a double buffer, reconnects by itself with
+// back-off, and never hands out bytes that were not proved equal to a committed manifest. Thread-safe.
 class WeightSubscriber {
  public:
   virtual ~WeightSubscriber() = default;
@@ -36,8 +36,8 @@ class WeightSubscriber {
   virtual std::optional<CommittedWeights> TakeNewer() = 0;
   // Blocks until TakeNewer would give something, `timeout`, or Shutdown.
   virtual bool WaitForNewer(absl::Duration timeout) = 0;
-  // The queue said that this version is committed (a ticket or heartbeat named it): a verified shadow with that digest may be swapped in
-  // even if the publisher died before it could say so.
+  // The queue said that this version is committed (a ticket or heartbeat named it): a verified shadow with that digest
+  // may be swapped in even if the publisher died before it could say so.
   virtual void NoteCommitted(const v1::WeightsVersion& weights, const std::string& digest) = 0;
   // The engine generates from `weights` now.
   virtual void ReportSwapped(const v1::WeightsVersion& weights, absl::Duration took) = 0;
