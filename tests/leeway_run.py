@@ -1,0 +1,181 @@
+"""Starts leeway jobs and reads their run directories. Shared by the end-to-end tests, the fault tests and the measuring scripts.
+
+Every wait has a deadline. Only processes that a Job started are ever signalled.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LEDGER_STATES = ("issued", "running", "ready", "leased", "trained", "settled", "filtered", "stale", "failed", "cancelled", "rewound")
+
+
+def program(name="leeway"):
+    folder = pathlib.Path(os.environ.get("LEEWAY_BIN", ROOT / "build" / "release" / "bin"))
+    path = folder / name
+    if not path.exists():
+        sys.exit(f"{path} is not built; set LEEWAY_BIN or run ./run setup")
+    return str(path)
+
+
+class Job:
+    """One `leeway train`, in a run directory of its own below `parent`."""
+
+    def __init__(self, config, parent, name, overrides=(), environment=None):
+        self.directory = pathlib.Path(parent) / name
+        self.arguments = [
+            program(), "train", str(ROOT / "configs" / config),
+            f"run.directory={parent}", f"run.name={name}", *overrides,
+        ]
+        self.environment = {**os.environ, **(environment or {})}
+        self.output_path = pathlib.Path(parent) / f"{name}.output"
+        self.process = None
+
+    def start(self):
+        with open(self.output_path, "ab") as output:
+            self.process = subprocess.Popen(
+                self.arguments, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        return self
+
+    def wait(self, timeout):
+        """Exit code; a job that runs longer is ended and reported as an error."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            raise AssertionError(f"{self.directory.name}: still running after {timeout} s; its output ends:\n{self.tail()}") from None
+
+    def run(self, timeout=600, expect=0):
+        code = self.start().wait(timeout)
+        assert code == expect, f"{self.directory.name}: exit code {code}, expected {expect}; output ends:\n{self.tail()}"
+        return self
+
+    def tail(self, characters=3000):
+        return self.output_path.read_text(errors="replace")[-characters:] if self.output_path.exists() else ""
+
+    def output(self):
+        return self.output_path.read_text(errors="replace")
+
+    def metrics(self):
+        return read_jsonl(self.directory / "metrics.jsonl")
+
+    def summary(self):
+        return json.loads((self.directory / "summary.json").read_text())
+
+    def children(self):
+        """(pid, role) of the job's processes, from /proc."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                status = (entry / "stat").read_text()
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if int(status.rsplit(")", 1)[1].split()[1]) == self.process.pid and status.rsplit(")", 1)[1].split()[0] != "Z":
+                role = os.path.basename(command[0].decode()).removeprefix("leeway-")
+                found.append((int(entry.name), role))
+        return found
+
+    def wait_for(self, condition, timeout, what):
+        """Polls until condition(self) holds; fails when the job ends or time runs out before."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            if condition(self):
+                return
+            if self.process.poll() is not None and not condition(self):
+                raise AssertionError(f"{self.directory.name}: ended (code {self.process.returncode}) before {what}; output ends:\n{self.tail()}")
+            time.sleep(0.02)
+        raise AssertionError(f"{self.directory.name}: {what} did not happen in {timeout} s; output ends:\n{self.tail()}")
+
+    def steps_done(self):
+        path = self.directory / "metrics.jsonl"
+        return max((line["step"] for line in read_jsonl(path)), default=0) if path.exists() else 0
+
+    def checkpoint(self, step):
+        return self.directory / "checkpoints" / f"step-{step}"
+
+
+def read_jsonl(path):
+    lines = []
+    for line in pathlib.Path(path).read_text().splitlines():
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:  # the last line of a killed writer
+            continue
+    return lines
+
+
+# What DESIGN 3.6 claims byte equality for: weights, optimizer, RNG, step and consumed ids. Not lineage, times, configuration, ledger rows.
+EQUAL_FILES = ("weights.safetensors", "optimizer.safetensors", "state.json")
+
+
+def checkpoint_digests(folder):
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in EQUAL_FILES}
+
+
+def check_conservation(lines):
+    """issued_total equals the sum of the states in every line; steps are in order, none twice."""
+    assert lines, "no metrics"
+    last = -1
+    for line in lines:
+        if "ledger/issued_total" in line:
+            total = sum(line[f"ledger/{state}"] for state in LEDGER_STATES)
+            assert line["ledger/issued_total"] == total, f"step {line['step']}: issued_total {line['ledger/issued_total']}, states sum to {total}"
+        assert line["step"] > last, f"step {line['step']} stands after step {last}"
+        last = line["step"]
+
+
+def check_inspect(job):
+    """The same, from `leeway inspect --json`."""
+    result = subprocess.run([program(), "inspect", str(job.directory), "--json"], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["conservation_holds"] is True, report
+    return report
+
+
+class Workspace:
+    """A temporary folder that is kept when the test fails, and named."""
+
+    def __init__(self, name):
+        self.path = tempfile.mkdtemp(prefix=f"leeway-{name}-")
+
+    def __enter__(self):
+        return self.path
+
+    def __exit__(self, kind, value, trace):
+        if kind is None:
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            print(f"kept for inspection: {self.path}", file=sys.stderr)
+
+
+def main(tests):
+    """Runs the named tests (all without arguments); prints one line each and a closing line."""
+    chosen = sys.argv[1:] or list(tests)
+    failed = 0
+    for name in chosen:
+        started = time.monotonic()
+        try:
+            tests[name]()
+            print(f"ok      {name} ({time.monotonic() - started:.1f} s)", flush=True)
+        except AssertionError as error:
+            failed += 1
+            print(f"FAILED  {name} ({time.monotonic() - started:.1f} s)\n{error}", flush=True)
+    print(f"{len(chosen) - failed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
