@@ -24,6 +24,7 @@ enum class RandomPurpose : uint32_t {
   kEvaluationTask = 8,  // held-out instances
   kEvaluationSampling = 9,
   kShuffle = 10,
+  kBackoff = 11,  // jitter of retries: decides when, never what
 };
 
 struct RandomKey {

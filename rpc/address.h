@@ -1,0 +1,34 @@
+#ifndef LEEWAY_RPC_ADDRESS_H_
+#define LEEWAY_RPC_ADDRESS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace leeway {
+
+// Where a server listens or a channel connects, as configurations write it:
+//
+//   unix:/run/queue.sock     a socket file, absolute path of at most 107 bytes (the kernel's limit)
+//   127.0.0.1:5000           loopback (also localhost and [::1]); port 0 = any free one, for servers only
+//
+// Connections carry no credentials, so nothing but this machine can be named: another host is refused, not exposed.
+struct RpcAddress {
+  // The socket's path; empty for TCP.
+  std::string unix_path;
+  // Host without brackets; empty for a socket file.
+  std::string host;
+  int port = 0;
+
+  bool is_unix() const { return !unix_path.empty(); }
+  // As gRPC wants it: "unix:/path", "127.0.0.1:5000", "[::1]:5000".
+  std::string ToString() const;
+};
+
+// INVALID_ARGUMENT says what is wrong with the text and what is expected.
+absl::StatusOr<RpcAddress> ParseRpcAddress(const std::string& text);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_RPC_ADDRESS_H_
