@@ -58,7 +58,8 @@ class Environment {
 };
 
 // A conversation that solves the instance of `seed`: (what the environment says, what a perfect policy answers) per
-// turn. For the supervised warm start.
+// turn. An answer shorter than its observation's max_answer_tokens ends with a sampled end-of-text, which is not
+// written out here. For the supervised warm start.
 struct Demonstration {
   std::vector<std::pair<Observation, std::string>> turns;
 };

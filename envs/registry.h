@@ -21,7 +21,7 @@ struct TaskOptions {
   // task.faults: "" (none) or "faults(fail=0.01, hang=0.001)"; see envs/fault_environment.h.
   std::string faults;
 
-  // Of question_file only; see envs/question_file.h.
+  // Of question_file only; see envs/tasks/question_file.h.
   std::string file;             // task.file: path of the JSONL file
   std::string match = "exact";  // task.match: exact | regex | numeric
   int max_answer_tokens = 32;   // task.max_answer_tokens
