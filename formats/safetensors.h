@@ -50,7 +50,7 @@ class SafetensorsFile {
   // never the file. NOT_FOUND: no such tensor. UNIMPLEMENTED: a dtype that NDArray does not hold.
   absl::StatusOr<NDArray> Tensor(absl::string_view name) const;
 
-  bool Contains(absl::string_view name) const { return index_.contains(name); }
+  bool Contains(absl::string_view name) const;
   // In the order of their bytes.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   const SafetensorsMetadata& metadata() const { return metadata_; }
@@ -62,7 +62,7 @@ class SafetensorsFile {
   std::string path_;
   std::vector<SafetensorsEntry> entries_;
   // Name -> position in entries_.
-  std::map<std::string, size_t, std::less<>> index_;
+  std::map<std::string, size_t> index_;
   SafetensorsMetadata metadata_;
 
   // The whole file as mapped; unmapped when the last array over it is gone.
