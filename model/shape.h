@@ -28,7 +28,8 @@ struct ModelShape {
   int64_t ParameterCount() const;
 };
 
-// A parameter as Hugging Face's Llama names and shapes it ("model.layers.0.self_attn.q_proj.weight", [heads*head_dim, hidden]).
+// A parameter as Hugging Face's Llama names and shapes it ("model.layers.0.self_attn.q_proj.weight", [heads*head_dim,
+// hidden]).
 struct ParameterInfo {
   std::string name;
   std::vector<int64_t> shape;
@@ -36,7 +37,8 @@ struct ParameterInfo {
   int64_t element_count = 0;
 };
 
-// All parameters in the one fixed order that every side uses: checkpoints, manifests, optimizer state. Back to back, no padding.
+// All parameters in the one fixed order that every side uses: checkpoints, manifests, optimizer state. Back to back, no
+// padding.
 std::vector<ParameterInfo> ParameterLayout(const ModelShape& shape);
 
 }  // namespace leeway

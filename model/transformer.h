@@ -1,11 +1,12 @@
 #ifndef LEEWAY_MODEL_TRANSFORMER_H_
 #define LEEWAY_MODEL_TRANSFORMER_H_
 
-// One decoder-only transformer for both sides: the engine's forward pass and the trainer's are the same functions, so that the
-// log-probability recorded and the one recomputed on the same weights are equal to the bit (DESIGN 3.8).
+// One decoder-only transformer for both sides: the engine's forward pass and the trainer's are the same functions, so
+// that the log-probability recorded and the one recomputed on the same weights are equal to the bit (DESIGN 3.8).
 //
 // Real = float (product) or double (the tests' oracle). Explicitly instantiated in transformer.cc.
-// Results of a sequence do not depend on: what else is in the call, chunking, cache or no cache, threads, instruction set.
+// Results of a sequence do not depend on: what else is in the call, chunking, cache or no cache, threads, instruction
+// set.
 
 #include <cstdint>
 #include <memory>
@@ -19,7 +20,8 @@
 
 namespace leeway {
 
-// Keys and values of one sequence so far, in all layers. Owned by the caller (one per running request). Grows by blocks.
+// Keys and values of one sequence so far, in all layers. Owned by the caller (one per running request). Grows by
+// blocks.
 template <typename Real>
 class KeyValueCache {
  public:
@@ -73,7 +75,8 @@ struct PositionScores {
   std::vector<Real> entropies;  // of the same (tempered, restricted) distribution
 };
 
-// The weights, packed for the kernels, and the passes over them.  One caller at a time; uses `parallel` for its own parallelism.
+// The weights, packed for the kernels, and the passes over them.  One caller at a time; uses `parallel` for its own
+// parallelism.
 template <typename Real>
 class Transformer {
  public:
@@ -86,29 +89,31 @@ class Transformer {
   // Copies and packs weights given in ParameterLayout order (element_count = shape.ParameterCount()).
   void SetParameters(absl::Span<const Real> flat);
 
-  // Engine: runs all chunks as one batch, extends their caches, and writes the logits of those that want them, one row of
-  // `vocabulary` values each, in the order of the chunks. INVALID_ARGUMENT: id out of range, or past max_positions.
+  // Engine: runs all chunks as one batch, extends their caches, and writes the logits of those that want them, one row
+  // of `vocabulary` values each, in the order of the chunks. INVALID_ARGUMENT: id out of range, or past max_positions.
   absl::Status Decode(absl::Span<const SequenceChunk<Real>> chunks, std::vector<Real>* logits);
 
   // Trainer: log-probabilities and entropies of the positions. With `keep_activations` a Backward may follow.
   absl::Status Score(const PackedSequences& sequences, absl::Span<const ScoredPosition> positions,
-                     absl::Span<const std::vector<int32_t>> legal_sets, bool keep_activations, PositionScores<Real>* scores);
+                     absl::Span<const std::vector<int32_t>> legal_sets, bool keep_activations,
+                     PositionScores<Real>* scores);
 
   // Adds to `gradients` (flat, ParameterLayout order) the gradient of sum_i(logprob_gradients[i]*logprob_i +
   // entropy_gradients[i]*entropy_i) of the last Score with keep_activations. Deterministic: fixed order of sums.
-  void Backward(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients, absl::Span<Real> gradients);
+  void Backward(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
+                absl::Span<Real> gradients);
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// Random initialisation from (seed, RandomPurpose::kWeights): normal(0, 0.02), residual projections scaled by 1/sqrt(2*layers),
-// norms 1. Flat, ParameterLayout order.
+// Random initialisation from (seed, RandomPurpose::kWeights): normal(0, 0.02), residual projections scaled by
+// 1/sqrt(2*layers), norms 1. Flat, ParameterLayout order.
 std::vector<float> RandomParameters(const ModelShape& shape, uint64_t seed);
 
-// In place: logits -> log-probabilities of softmax(logits / temperature) over the legal ids (ascending; empty = all); -infinity elsewhere.
-// The same routine as in Score. Returns the entropy.
+// In place: logits -> log-probabilities of softmax(logits / temperature) over the legal ids (ascending; empty = all);
+// -infinity elsewhere. The same routine as in Score. Returns the entropy.
 template <typename Real>
 Real LogSoftmaxRow(absl::Span<Real> logits, float temperature, absl::Span<const int32_t> legal_ids);
 

@@ -1,0 +1,42 @@
+// The table of one instruction set. Included by kernels_*.cc only.
+
+#ifndef LEEWAY_MODEL_KERNELS_INL_H_
+#define LEEWAY_MODEL_KERNELS_INL_H_
+
+#include "model/attention-inl.h"
+#include "model/elementwise-inl.h"
+#include "model/kernels.h"
+#include "model/matrix_product-inl.h"
+#include "model/vector-inl.h"
+
+namespace leeway::internal {
+namespace LEEWAY_KERNEL_NAMESPACE {
+
+template <typename Real>
+constexpr Kernels<Real> MakeTable() {
+  Kernels<Real> table{};
+  table.product = &Product<Real>;
+  table.outer_product = &OuterProduct<Real>;
+  table.rms_norm = &RmsNorm<Real>;
+  table.rms_norm_backward = &RmsNormBackward<Real>;
+  table.rms_inverse = &RmsInverse<Real>;
+  table.rms_weight_gradient = &RmsWeightGradient<Real>;
+  table.add = &Add<Real>;
+  table.rotate = &Rotate<Real>;
+  table.store_key_value = &StoreKeyValue<Real>;
+  table.attention = &Attention<Real>;
+  table.attention_backward = &AttentionBackward<Real>;
+  table.swiglu = &SwiGlu<Real>;
+  table.swiglu_backward = &SwiGluBackward<Real>;
+  table.softmax_summary = &SoftmaxSummaryOf<Real>;
+  table.log_probabilities = &LogProbabilities<Real>;
+  table.softmax_gradient = &SoftmaxGradient<Real>;
+  table.exponential = &Exponential<Real>;
+  table.logarithm = &Logarithm;
+  return table;
+}
+
+}  // namespace LEEWAY_KERNEL_NAMESPACE
+}  // namespace leeway::internal
+
+#endif  // LEEWAY_MODEL_KERNELS_INL_H_

@@ -1,0 +1,240 @@
+#include "model/transformer.h"
+
+#include <cmath>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "model/instruction_set.h"
+#include "model/transformer_backward-inl.h"
+#include "model/transformer_forward-inl.h"
+#include "model/transformer_score-inl.h"
+#include "model/transformer_state.h"
+
+namespace leeway {
+namespace {
+
+using internal::kPanel;
+using internal::PackedMatrix;
+
+// sin and cos of position * theta^(-2i / head_dim). In long double, whose library functions have one version for all
+// processors, unlike double's.
+template <typename Real>
+void AppendAngles(const ModelShape& shape, int64_t position, std::vector<Real>* cosines, std::vector<Real>* sines) {
+  for (int64_t i = 0; i < shape.head_dim / 2; ++i) {
+    const long double exponent = -2.0L * static_cast<long double>(i) / static_cast<long double>(shape.head_dim);
+    const long double angle =
+        static_cast<long double>(position) * std::pow(static_cast<long double>(shape.rope_theta), exponent);
+    cosines->push_back(static_cast<Real>(std::cos(angle)));
+    sines->push_back(static_cast<Real>(std::sin(angle)));
+  }
+}
+
+}  // namespace
+
+template <typename Real>
+Transformer<Real>::State::State(const ModelShape& model_shape, ParallelFor* parallel_for)
+    : shape(model_shape),
+      parallel(parallel_for),
+      kernels(&internal::KernelsFor<Real>(ActiveInstructionSet())),
+      attention(internal::AttentionShapeOf(model_shape)),
+      attention_scale(static_cast<Real>(1.0 / std::sqrt(static_cast<double>(model_shape.head_dim)))),
+      epsilon(static_cast<Real>(model_shape.rms_epsilon)),
+      scratch(static_cast<size_t>(parallel_for->threads())) {
+  const std::vector<ParameterInfo> layout = ParameterLayout(shape);
+  size_t next = 0;
+  const auto take = [&] { return layout[next++].offset; };
+  embedding_offset = take();
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    internal::LayerOffsets& o = offsets.emplace_back();
+    for (int64_t* offset :
+         {&o.attention_norm, &o.query, &o.key, &o.value, &o.output, &o.mlp_norm, &o.gate, &o.up, &o.down}) {
+      *offset = take();
+    }
+    layers.push_back({PackedMatrix<Real>(attention.qkv_width(), shape.hidden),
+                      PackedMatrix<Real>(shape.hidden, attention.query_width()),
+                      PackedMatrix<Real>(2 * intermediate_width(), shape.hidden),
+                      PackedMatrix<Real>(shape.hidden, shape.intermediate)});
+  }
+  final_norm_offset = take();
+  head_offset = shape.tied_head ? embedding_offset : take();
+  head.emplace_back(shape.vocabulary, shape.hidden);
+  embedding.Reserve(shape.vocabulary * hidden_width());
+  norms.Reserve((2 * shape.layers + 1) * hidden_width());
+}
+
+template <typename Real>
+void Transformer<Real>::State::PreparePositions(int64_t count) {
+  const int64_t half = shape.head_dim / 2;
+  for (int64_t position = static_cast<int64_t>(cosines.size()) / half; position < count; ++position) {
+    AppendAngles(shape, position, &cosines, &sines);
+  }
+}
+
+template <typename Real>
+Transformer<Real>::Transformer(const ModelShape& shape, ParallelFor* parallel)
+    : state_(std::make_unique<State>(shape, parallel)) {}
+
+template <typename Real>
+Transformer<Real>::~Transformer() = default;
+
+template <typename Real>
+const ModelShape& Transformer<Real>::shape() const {
+  return state_->shape;
+}
+
+template <typename Real>
+void Transformer<Real>::SetParameters(absl::Span<const Real> flat) {
+  State& s = *state_;
+  LEEWAY_CHECK(static_cast<int64_t>(flat.size()) == s.shape.ParameterCount()) << flat.size();
+  const Real* p = flat.data();
+  const int64_t hidden = s.shape.hidden;
+  const int64_t width = s.hidden_width();
+  const int64_t head_dim = s.shape.head_dim;
+  const int64_t padded = s.attention.head_dim_padded;
+  const int64_t intermediate = s.shape.intermediate;
+  // Heads are spread out to their padded stride; the padding stays zero.
+  const auto set_heads = [&](PackedMatrix<Real>& matrix, int64_t first, int64_t offset, int64_t heads) {
+    for (int64_t head = 0; head < heads; ++head) {
+      matrix.SetBlock((first + head) * padded, 0, p + offset + head * head_dim * hidden, hidden, head_dim, hidden);
+    }
+  };
+  const auto set_layers = [&](int64_t begin, int64_t end) {
+    for (int64_t layer = begin; layer < end; ++layer) {
+      const internal::LayerOffsets& o = s.offsets[layer];
+      internal::LayerMatrices<Real>& m = s.layers[layer];
+      set_heads(m.qkv, 0, o.query, s.shape.heads);
+      set_heads(m.qkv, s.shape.heads, o.key, s.shape.key_value_heads);
+      set_heads(m.qkv, s.shape.heads + s.shape.key_value_heads, o.value, s.shape.key_value_heads);
+      for (int64_t head = 0; head < s.shape.heads; ++head) {
+        m.output.SetBlock(0, head * padded, p + o.output + head * head_dim, s.shape.heads * head_dim, hidden, head_dim);
+      }
+      m.gate_up.SetBlock(0, 0, p + o.gate, hidden, intermediate, hidden);
+      m.gate_up.SetBlock(s.intermediate_width(), 0, p + o.up, hidden, intermediate, hidden);
+      m.down.SetBlock(0, 0, p + o.down, intermediate, hidden, intermediate);
+      std::copy_n(p + o.attention_norm, hidden, s.attention_norm(layer));
+      std::copy_n(p + o.mlp_norm, hidden, s.mlp_norm(layer));
+    }
+  };
+  s.parallel->Run(s.shape.layers, 1, set_layers);
+  // Whole panels, so that threads write disjoint lines.
+  s.parallel->Run(s.head[0].panels(), 64, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * kPanel;
+    const int64_t last = std::min(end * kPanel, s.shape.vocabulary);
+    s.head[0].SetBlock(first, 0, p + s.head_offset + first * hidden, hidden, last - first, hidden);
+    for (int64_t id = first; id < last; ++id) {
+      std::copy_n(p + s.embedding_offset + id * hidden, hidden, s.embedding.data() + id * width);
+    }
+  });
+  std::copy_n(p + s.final_norm_offset, hidden, s.final_norm());
+  s.transposed_is_current = false;
+  s.has_activations = false;
+}
+
+template <typename Real>
+absl::Status Transformer<Real>::Decode(absl::Span<const SequenceChunk<Real>> chunks, std::vector<Real>* logits) {
+  State& s = *state_;
+  absl::flat_hash_set<const void*> caches;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const SequenceChunk<Real>& chunk = chunks[i];
+    LEEWAY_CHECK(chunk.cache != nullptr) << "chunk " << i;
+    if (!caches.insert(chunk.cache).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("chunk ", i, " uses the cache of an earlier chunk of the same call"));
+    }
+    if (chunk.tokens.empty()) return absl::InvalidArgumentError(absl::StrCat("chunk ", i, " has no tokens"));
+    const int64_t end = chunk.cache->length() + static_cast<int64_t>(chunk.tokens.size());
+    if (end > s.shape.max_positions) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("chunk ", i, " ends at position ", end, ", past model.max_positions = ", s.shape.max_positions));
+    }
+    for (const int32_t id : chunk.tokens) {
+      if (id < 0 || id >= s.shape.vocabulary) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("chunk ", i, " has token id ", id, ", outside the vocabulary of ", s.shape.vocabulary));
+      }
+    }
+  }
+  s.has_activations = false;
+  s.keep = false;
+  internal::RowTable<Real>& rows = s.rows;
+  rows.Clear();
+  s.head_rows.clear();
+  for (const SequenceChunk<Real>& chunk : chunks) {
+    typename KeyValueCache<Real>::State& cache = *chunk.cache->state();
+    const int64_t end = cache.length + static_cast<int64_t>(chunk.tokens.size());
+    cache.Grow(end);
+    rows.AppendSequence(chunk.tokens, cache.length, cache.tiles.data());
+    cache.length = end;
+    if (chunk.wants_logits) s.head_rows.push_back(rows.row_count() - 1);
+  }
+  rows.layer_offset = s.attention.tile_size();
+  s.PreparePositions(rows.longest);
+  s.CutBlocks();
+  s.ReserveScratch();
+  s.final_stream.Reserve(rows.row_count() * s.hidden_width());
+  s.ForBlocks(
+      [&s](const internal::RowBlock& block, int64_t part, ParallelFor* inner) { s.ForwardBlock(block, part, inner); });
+
+  const int64_t wanted = static_cast<int64_t>(s.head_rows.size());
+  const int64_t vocabulary = s.shape.vocabulary;
+  logits->resize(static_cast<size_t>(wanted * vocabulary));
+  const int64_t step = vocabulary == s.vocabulary_width() ? wanted : s.HeadChunk();
+  for (int64_t begin = 0; begin < wanted; begin += step) {
+    const int64_t count = std::min(step, wanted - begin);
+    if (vocabulary == s.vocabulary_width()) {
+      s.HeadLogits(s.head_rows.data(), count, logits->data());
+      continue;
+    }
+    Real* padded = s.logits.Reserve(count * s.vocabulary_width());
+    s.HeadLogits(s.head_rows.data() + begin, count, padded);
+    for (int64_t i = 0; i < count; ++i) {
+      std::copy_n(padded + i * s.vocabulary_width(), vocabulary, logits->data() + (begin + i) * vocabulary);
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename Real>
+Real LogSoftmaxRow(absl::Span<Real> logits, float temperature, absl::Span<const int32_t> legal_ids) {
+  const internal::Kernels<Real>& kernels = internal::KernelsFor<Real>(ActiveInstructionSet());
+  internal::KeepLegal(legal_ids, static_cast<int64_t>(logits.size()), logits.data());
+  const Real inverse = Real(1) / static_cast<Real>(temperature);
+  internal::SoftmaxSummary<Real> summary;
+  kernels.softmax_summary(logits.data(), static_cast<int64_t>(logits.size()), inverse, &summary);
+  kernels.log_probabilities(logits.data(), static_cast<int64_t>(logits.size()), inverse, summary);
+  return summary.entropy;
+}
+
+std::vector<float> RandomParameters(const ModelShape& shape, uint64_t seed) {
+  constexpr double kDeviation = 0.02;
+  const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(shape.layers));
+  std::vector<float> flat(static_cast<size_t>(shape.ParameterCount()));
+  uint64_t tensor = 0;
+  for (const ParameterInfo& info : ParameterLayout(shape)) {
+    const absl::string_view name = info.name;
+    const auto ends_with = [&](absl::string_view end) {
+      return name.size() >= end.size() && name.substr(name.size() - end.size()) == end;
+    };
+    const bool is_residual = ends_with("o_proj.weight") || ends_with("down_proj.weight");
+    float* values = flat.data() + info.offset;
+    for (int64_t i = 0; i < info.element_count; ++i) {
+      const RandomKey key{
+          .seed = seed, .purpose = RandomPurpose::kWeights, .ticket = tensor, .position = static_cast<uint64_t>(i)};
+      values[i] =
+          info.shape.size() == 1 ? 1.0f : static_cast<float>(RandomNormal(key) * (is_residual ? residual : kDeviation));
+    }
+    ++tensor;
+  }
+  return flat;
+}
+
+template struct Transformer<float>::State;
+template struct Transformer<double>::State;
+template class Transformer<float>;
+template class Transformer<double>;
+template float LogSoftmaxRow<float>(absl::Span<float>, float, absl::Span<const int32_t>);
+template double LogSoftmaxRow<double>(absl::Span<double>, float, absl::Span<const int32_t>);
+
+}  // namespace leeway

@@ -1,0 +1,308 @@
+// Gradients, by hand, over the activations that Score kept. Included by transformer.cc only.
+//
+// Gradients of inputs are computed row by row (blocks of sequences, as forward). Gradients of weights sum over all rows
+// in order, threads taking disjoint parts of the weights: no sum depends on how many threads there are.
+
+#ifndef LEEWAY_MODEL_TRANSFORMER_BACKWARD_INL_H_
+#define LEEWAY_MODEL_TRANSFORMER_BACKWARD_INL_H_
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "model/transformer_state.h"
+
+namespace leeway {
+namespace internal {
+
+// sum[i][j] += over rows of a[.][i] * b[.][j], i < outputs, j < columns.
+template <typename Real>
+struct WeightGradient {
+  const Real* a;
+  int64_t a_stride;
+  int64_t outputs;
+  const Real* b;
+  int64_t b_stride;
+  int64_t columns;
+  Real* sum;
+  int64_t sum_stride;
+};
+
+// Outputs that a thread takes at once: a multiple of every table's tile height.
+constexpr int64_t kOutputsAtOnce = 84;
+
+template <typename Real>
+void AddWeightGradients(const Kernels<Real>& kernels, ParallelFor* parallel, int64_t rows,
+                        const std::vector<WeightGradient<Real>>& gradients) {
+  struct Unit {
+    const WeightGradient<Real>* gradient;
+    int64_t begin;
+    int64_t end;
+  };
+  std::vector<Unit> units;
+  for (const WeightGradient<Real>& gradient : gradients) {
+    for (int64_t begin = 0; begin < gradient.outputs; begin += kOutputsAtOnce) {
+      units.push_back({&gradient, begin, std::min(gradient.outputs, begin + kOutputsAtOnce)});
+    }
+  }
+  const int64_t count = static_cast<int64_t>(units.size());
+  std::atomic<int64_t> next{0};
+  parallel->Run(std::min<int64_t>(parallel->threads(), count), 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = next++; i < count; i = next++) {
+      const WeightGradient<Real>& g = *units[i].gradient;
+      kernels.outer_product(g.a, g.a_stride, g.b, g.b_stride, rows, units[i].begin, units[i].end, g.columns, g.sum,
+                            g.sum_stride);
+    }
+  });
+}
+
+}  // namespace internal
+
+template <typename Real>
+void Transformer<Real>::State::PrepareTransposed() {
+  if (transposed_is_current) return;
+  if (transposed.empty()) {
+    for (int64_t layer = 0; layer < shape.layers; ++layer) {
+      transposed.push_back({internal::PackedMatrix<Real>(shape.hidden, attention.qkv_width()),
+                            internal::PackedMatrix<Real>(attention.query_width(), hidden_width()),
+                            internal::PackedMatrix<Real>(shape.hidden, 2 * intermediate_width()),
+                            internal::PackedMatrix<Real>(shape.intermediate, hidden_width())});
+    }
+    head_transposed.emplace_back(shape.hidden, vocabulary_width());
+  }
+  const auto transpose = [this](internal::PackedMatrix<Real>& to, const internal::PackedMatrix<Real>& from) {
+    Split(parallel, to.panels(), 64 * 1024 / (to.depth() * internal::kPanel) + 1,
+          [&](int64_t begin, int64_t end) { to.SetTransposed(from, begin, end); });
+  };
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    transpose(transposed[layer].qkv, layers[layer].qkv);
+    transpose(transposed[layer].output, layers[layer].output);
+    transpose(transposed[layer].gate_up, layers[layer].gate_up);
+    transpose(transposed[layer].down, layers[layer].down);
+  }
+  transpose(head_transposed[0], head[0]);
+  transposed_is_current = true;
+}
+
+template <typename Real>
+void Transformer<Real>::State::BackwardHead(absl::Span<const Real> logprob_gradients,
+                                            absl::Span<const Real> entropy_gradients, Real* gradients) {
+  const int64_t width = hidden_width();
+  const int64_t count = static_cast<int64_t>(positions.size());
+  const int64_t row_count = rows.row_count();
+  // Scored positions row by row, so that a row with several of them sums in a fixed order.
+  std::vector<int64_t> first(static_cast<size_t>(row_count) + 1, 0);
+  for (const ScoredPosition& position : positions) ++first[position.row + 1];
+  for (int64_t row = 0; row < row_count; ++row) first[row + 1] += first[row];
+  std::vector<int64_t> by_row(static_cast<size_t>(count));
+  std::vector<int64_t> next(first.begin(), first.end() - 1);
+  for (int64_t i = 0; i < count; ++i) by_row[next[positions[i].row]++] = i;
+
+  Real* d_head = d_normed.Reserve(count * width);
+  Real* inverses = inverse_norms.Reserve(std::max(count, row_count));
+  Real* gathered = backward_normed.Reserve(count * width);
+  for (int64_t begin = 0; begin < count; begin += HeadChunk()) {
+    const int64_t end = std::min(count, begin + HeadChunk());
+    ScoredLogits(begin, end);
+    Split(parallel, end - begin, 16, [&](int64_t from, int64_t to) {
+      for (int64_t i = begin + from; i < begin + to; ++i) {
+        const ScoredPosition& position = positions[i];
+        Real* row = logits.data() + (i - begin) * vocabulary_width();
+        if (position.legal_set >= 0) internal::KeepLegal<Real>(legal_sets[position.legal_set], shape.vocabulary, row);
+        kernels->softmax_gradient(row, shape.vocabulary, Real(1) / static_cast<Real>(position.temperature),
+                                  summaries[i], position.target, logprob_gradients[i], entropy_gradients[i]);
+        std::fill(row + shape.vocabulary, row + vocabulary_width(), Real(0));
+      }
+    });
+    Multiply(parallel, logits.data(), vocabulary_width(), end - begin, head_transposed[0], 1, d_head + begin * width);
+    internal::AddWeightGradients<Real>(*kernels, parallel, end - begin,
+                                       {{logits.data(), vocabulary_width(), shape.vocabulary, normed.data(), width,
+                                         shape.hidden, gradients + head_offset, shape.hidden}});
+  }
+  // Through the final norm: its weight sums over positions in order, the stream's gradient goes to the rows.
+  Split(parallel, count, 16, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i)
+      std::copy_n(final_stream.data() + positions[i].row * width, width, gathered + i * width);
+    kernels->rms_inverse(gathered + from * width, width, to - from, shape.hidden, epsilon, inverses + from);
+  });
+  kernels->rms_weight_gradient(gathered, d_head, inverses, width, count, 0, shape.hidden,
+                               gradients + final_norm_offset);
+  Split(parallel, row_count, 16, [&](int64_t from, int64_t to) {
+    Real* d_rows = d_stream.data();
+    std::fill(d_rows + from * width, d_rows + to * width, Real(0));
+    for (int64_t k = first[from]; k < first[to]; ++k) {
+      const int64_t i = by_row[k];
+      kernels->rms_norm_backward(gathered + i * width, d_head + i * width, width, 1, shape.hidden, final_norm(),
+                                 epsilon, d_rows + positions[i].row * width);
+    }
+  });
+}
+
+template <typename Real>
+void Transformer<Real>::State::BackwardMlp(int64_t layer, Real* gradients) {
+  const internal::LayerMatrices<Real>& m = transposed[layer];
+  const int64_t width = hidden_width();
+  const int64_t inner_width = intermediate_width();
+  const internal::LayerActivations<Real> kept = Kept(layer, 0);
+  const int64_t row_count = rows.row_count();
+  ForBlocks([&](const internal::RowBlock& block, int64_t part, ParallelFor* inner) {
+    const int64_t first = block.row_begin;
+    const int64_t count = block.row_end - first;
+    Real* d_activated = scratch[part].activated.data();
+    Multiply(inner, d_stream.data() + first * width, width, count, m.down, 1, d_activated);
+    Split(inner, count, 16, [&](int64_t begin, int64_t end) {
+      const int64_t row = first + begin;
+      kernels->rms_norm(kept.middle + row * width, width, end - begin, shape.hidden, mlp_norm(layer), epsilon,
+                        backward_normed.data() + row * width);
+      kernels->rms_inverse(kept.middle + row * width, width, end - begin, shape.hidden, epsilon,
+                           inverse_norms.data() + row);
+      kernels->swiglu(kept.gate_up + row * 2 * inner_width, end - begin, inner_width,
+                      backward_activated.data() + row * inner_width);
+      kernels->swiglu_backward(kept.gate_up + row * 2 * inner_width, d_activated + begin * inner_width, end - begin,
+                               inner_width, d_gate_up.data() + row * 2 * inner_width);
+    });
+    Multiply(inner, d_gate_up.data() + first * 2 * inner_width, 2 * inner_width, count, m.gate_up, 1,
+             d_normed.data() + first * width);
+    Split(inner, count, 16, [&](int64_t begin, int64_t end) {
+      const int64_t row = first + begin;
+      std::copy_n(d_stream.data() + row * width, (end - begin) * width, d_middle.data() + row * width);
+      kernels->rms_norm_backward(kept.middle + row * width, d_normed.data() + row * width, width, end - begin,
+                                 shape.hidden, mlp_norm(layer), epsilon, d_middle.data() + row * width);
+    });
+  });
+  const internal::LayerOffsets& o = offsets[layer];
+  internal::AddWeightGradients<Real>(*kernels, parallel, row_count,
+                                     {{d_gate_up.data(), 2 * inner_width, shape.intermediate, backward_normed.data(),
+                                       width, shape.hidden, gradients + o.gate, shape.hidden},
+                                      {d_gate_up.data() + inner_width, 2 * inner_width, shape.intermediate,
+                                       backward_normed.data(), width, shape.hidden, gradients + o.up, shape.hidden},
+                                      {d_stream.data(), width, shape.hidden, backward_activated.data(), inner_width,
+                                       shape.intermediate, gradients + o.down, shape.intermediate}});
+  kernels->rms_weight_gradient(kept.middle, d_normed.data(), inverse_norms.data(), width, row_count, 0, shape.hidden,
+                               gradients + o.mlp_norm);
+}
+
+template <typename Real>
+void Transformer<Real>::State::BackwardAttention(int64_t layer, Real* gradients) {
+  const internal::LayerMatrices<Real>& m = transposed[layer];
+  const int64_t width = hidden_width();
+  const int64_t qkv_width = attention.qkv_width();
+  const int64_t query_width = attention.query_width();
+  const int64_t padded = attention.head_dim_padded;
+  const int64_t half = shape.head_dim / 2;
+  const int64_t row_count = rows.row_count();
+  const internal::LayerActivations<Real> kept = Kept(layer, 0);
+  ForBlocks([&](const internal::RowBlock& block, int64_t part, ParallelFor* inner) {
+    const int64_t first = block.row_begin;
+    const int64_t count = block.row_end - first;
+    Real* d_attention = scratch[part].attention.data();
+    Multiply(inner, d_middle.data() + first * width, width, count, m.output, 1, d_attention);
+    // Whole sequences, one key/value head each.
+    const int64_t pairs = (block.sequence_end - block.sequence_begin) * attention.key_value_heads;
+    const int64_t parts = inner == nullptr ? 1 : std::min<int64_t>(inner->threads(), pairs);
+    Split(inner, parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        Real* scores = scratch[inner == nullptr ? part : p].scores.data();
+        for (int64_t pair = p; pair < pairs; pair += parts) {
+          const int64_t sequence = block.sequence_begin + pair / attention.key_value_heads;
+          const int64_t row = rows.starts[sequence];
+          const int64_t length = rows.starts[sequence + 1] - row;
+          if (length == 0) continue;
+          kernels->attention_backward(attention, pair % attention.key_value_heads, length, kept.qkv + row * qkv_width,
+                                      rows.tiles[sequence], layer * rows.layer_offset,
+                                      kept.attention + row * query_width, d_attention + (row - first) * query_width,
+                                      attention_scale, d_qkv.data() + row * qkv_width, scores);
+        }
+      }
+    });
+    Split(inner, count, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t row = first + begin; row < first + end; ++row) {
+        const int64_t position = rows.positions[row];
+        kernels->rotate(d_qkv.data() + row * qkv_width, attention.heads + attention.key_value_heads, shape.head_dim,
+                        padded, cosines.data() + position * half, sines.data() + position * half, Real(-1));
+      }
+      const int64_t row = first + begin;
+      kernels->rms_norm(kept.input + row * width, width, end - begin, shape.hidden, attention_norm(layer), epsilon,
+                        backward_normed.data() + row * width);
+      kernels->rms_inverse(kept.input + row * width, width, end - begin, shape.hidden, epsilon,
+                           inverse_norms.data() + row);
+    });
+    Multiply(inner, d_qkv.data() + first * qkv_width, qkv_width, count, m.qkv, 1, d_normed.data() + first * width);
+    Split(inner, count, 16, [&](int64_t begin, int64_t end) {
+      const int64_t row = first + begin;
+      std::copy_n(d_middle.data() + row * width, (end - begin) * width, d_stream.data() + row * width);
+      kernels->rms_norm_backward(kept.input + row * width, d_normed.data() + row * width, width, end - begin,
+                                 shape.hidden, attention_norm(layer), epsilon, d_stream.data() + row * width);
+    });
+  });
+  const internal::LayerOffsets& o = offsets[layer];
+  std::vector<internal::WeightGradient<Real>> weight_gradients;
+  // Head by head, since padded heads are not contiguous.
+  const int64_t head_dim = shape.head_dim;
+  for (int64_t head = 0; head < attention.heads + 2 * attention.key_value_heads; ++head) {
+    const bool is_query = head < attention.heads;
+    const bool is_key = !is_query && head < attention.heads + attention.key_value_heads;
+    const int64_t within = is_query ? head
+                           : is_key ? head - attention.heads
+                                    : head - attention.heads - attention.key_value_heads;
+    Real* sum = gradients + (is_query ? o.query : is_key ? o.key : o.value) + within * head_dim * shape.hidden;
+    weight_gradients.push_back({d_qkv.data() + head * padded, qkv_width, head_dim, backward_normed.data(), width,
+                                shape.hidden, sum, shape.hidden});
+  }
+  for (int64_t head = 0; head < attention.heads; ++head) {
+    weight_gradients.push_back({d_middle.data(), width, shape.hidden, kept.attention + head * padded, query_width,
+                                head_dim, gradients + o.output + head * head_dim, attention.heads * head_dim});
+  }
+  internal::AddWeightGradients<Real>(*kernels, parallel, row_count, weight_gradients);
+  kernels->rms_weight_gradient(kept.input, d_normed.data(), inverse_norms.data(), width, row_count, 0, shape.hidden,
+                               gradients + o.attention_norm);
+}
+
+template <typename Real>
+void Transformer<Real>::State::BackwardEmbedding(Real* gradients) {
+  const int64_t width = hidden_width();
+  const int64_t hidden = shape.hidden;
+  Split(parallel, hidden, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t row = 0; row < rows.row_count(); ++row) {
+      const Real* from = d_stream.data() + row * width;
+      Real* to = gradients + embedding_offset + rows.tokens[row] * hidden;
+      for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+    }
+  });
+}
+
+template <typename Real>
+void Transformer<Real>::Backward(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
+                                 absl::Span<Real> gradients) {
+  State& s = *state_;
+  LEEWAY_CHECK(s.has_activations) << "Backward without a Score that kept activations";
+  LEEWAY_CHECK(logprob_gradients.size() == s.positions.size())
+      << logprob_gradients.size() << " of " << s.positions.size();
+  LEEWAY_CHECK(entropy_gradients.size() == s.positions.size())
+      << entropy_gradients.size() << " of " << s.positions.size();
+  LEEWAY_CHECK(static_cast<int64_t>(gradients.size()) == s.shape.ParameterCount()) << gradients.size();
+  s.PrepareTransposed();
+  const int64_t row_count = s.rows.row_count();
+  s.d_stream.Reserve(row_count * s.hidden_width());
+  s.d_middle.Reserve(row_count * s.hidden_width());
+  s.backward_activated.Reserve(row_count * s.intermediate_width());
+  s.d_gate_up.Reserve(row_count * 2 * s.intermediate_width());
+  s.d_qkv.Reserve(row_count * s.attention.qkv_width());
+  for (size_t i = 0; i < s.scratch.size(); ++i) {
+    s.scratch[i].attention.Reserve(s.rows.largest_block * s.attention.query_width());
+    s.scratch[i].scores.Reserve(internal::AttentionBackwardScratch(s.attention, s.rows.longest));
+  }
+  s.BackwardHead(logprob_gradients, entropy_gradients, gradients.data());
+  s.d_normed.Reserve(row_count * s.hidden_width());
+  s.backward_normed.Reserve(row_count * s.hidden_width());
+  for (int64_t layer = s.shape.layers - 1; layer >= 0; --layer) {
+    s.BackwardMlp(layer, gradients.data());
+    s.BackwardAttention(layer, gradients.data());
+  }
+  s.BackwardEmbedding(gradients.data());
+}
+
+}  // namespace leeway
+
+#endif  // LEEWAY_MODEL_TRANSFORMER_BACKWARD_INL_H_

@@ -1,0 +1,214 @@
+// How rows run through the layers, for Decode and Score alike. Included by transformer.cc only.
+
+#ifndef LEEWAY_MODEL_TRANSFORMER_FORWARD_INL_H_
+#define LEEWAY_MODEL_TRANSFORMER_FORWARD_INL_H_
+
+#include <algorithm>
+#include <atomic>
+
+#include "model/transformer_state.h"
+
+namespace leeway {
+namespace internal {
+
+// Rows of a block that one thread runs through all layers: its activations then stay in the second-level cache.
+constexpr int64_t kBlockRows = 256;
+// Weights below this stay in every core's cache, so threads need not share one reading of them.
+constexpr int64_t kCachedWeightBytes = int64_t{4} << 20;
+// Multiply-adds that are worth waking a thread for.
+constexpr int64_t kWorthSplitting = 50'000;
+
+}  // namespace internal
+
+template <typename Real>
+void Transformer<Real>::State::RunParts(int64_t parts, const std::function<void(int64_t)>& body) {
+  parallel->Run(parts, 1, [&body](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) body(part);
+  });
+}
+
+template <typename Real>
+void Transformer<Real>::State::ForBlocks(
+    const std::function<void(const internal::RowBlock&, int64_t, ParallelFor*)>& body) {
+  if (!rows.blocks_in_parallel) {
+    for (const internal::RowBlock& block : rows.blocks) body(block, 0, parallel);
+    return;
+  }
+  const int64_t count = static_cast<int64_t>(rows.blocks.size());
+  std::atomic<int64_t> next{0};
+  RunParts(std::min<int64_t>(parallel->threads(), count), [&](int64_t part) {
+    for (int64_t i = next++; i < count; i = next++) body(rows.blocks[i], part, nullptr);
+  });
+}
+
+template <typename Real>
+void Transformer<Real>::State::Split(ParallelFor* inner, int64_t count, int64_t minimum,
+                                     const std::function<void(int64_t, int64_t)>& body) {
+  if (inner == nullptr) {
+    if (count > 0) body(0, count);
+  } else {
+    inner->Run(count, std::max<int64_t>(minimum, 1), body);
+  }
+}
+
+template <typename Real>
+void Transformer<Real>::State::Multiply(ParallelFor* inner, const Real* x, int64_t x_stride, int64_t row_count,
+                                        const internal::PackedMatrix<Real>& weights, int64_t depth_blocks,
+                                        Real* y) const {
+  const int64_t depth = weights.depth();
+  const int64_t y_stride = weights.padded_outputs();
+  const int64_t panels = weights.panels();
+  if (inner != nullptr && panels < 4 * inner->threads() && row_count > panels) {
+    Split(inner, row_count, internal::kWorthSplitting / (panels * internal::kPanel * depth) + 1,
+          [&](int64_t begin, int64_t end) {
+            kernels->product(x + begin * x_stride, x_stride, end - begin, weights.data(), depth, depth_blocks, 0,
+                             panels, y + begin * y_stride, y_stride);
+          });
+    return;
+  }
+  Split(inner, panels, internal::kWorthSplitting / (row_count * internal::kPanel * depth) + 1,
+        [&](int64_t begin, int64_t end) {
+          kernels->product(x, x_stride, row_count, weights.data(), depth, depth_blocks, begin, end, y, y_stride);
+        });
+}
+
+template <typename Real>
+void Transformer<Real>::State::CutBlocks() {
+  const int64_t threads = parallel->threads();
+  const int64_t total = rows.row_count();
+  const int64_t sequences = rows.sequence_count();
+  int64_t longest_run = 0;
+  for (int64_t i = 0; i < sequences; ++i) longest_run = std::max(longest_run, rows.starts[i + 1] - rows.starts[i]);
+  const bool weights_are_cached =
+      shape.ParameterCount() * static_cast<int64_t>(sizeof(Real)) <= internal::kCachedWeightBytes;
+  const bool enough_rows = total >= (weights_are_cached ? 8 : 128) * threads;
+  const bool balanced = longest_run * threads <= total + total / 4;
+  rows.blocks_in_parallel = threads == 1 || (enough_rows && balanced);
+  const int64_t target = rows.blocks_in_parallel ? std::min(internal::kBlockRows, (total + threads - 1) / threads)
+                                                 : std::max<int64_t>(total, 1);
+  rows.blocks.clear();
+  rows.largest_block = 0;
+  for (int64_t i = 0; i < sequences;) {
+    internal::RowBlock block{rows.starts[i], rows.starts[i], i, i};
+    // A sequence joins the block if that leaves it nearer to the target.
+    while (block.sequence_end < sequences) {
+      const int64_t end = rows.starts[block.sequence_end + 1];
+      if (block.row_end > block.row_begin && end - block.row_begin > target) break;
+      block.row_end = end;
+      ++block.sequence_end;
+    }
+    i = block.sequence_end;
+    rows.largest_block = std::max(rows.largest_block, block.row_end - block.row_begin);
+    if (block.row_end > block.row_begin) rows.blocks.push_back(block);
+  }
+}
+
+template <typename Real>
+void Transformer<Real>::State::ReserveScratch() {
+  for (size_t i = 0; i < scratch.size(); ++i) {
+    internal::BlockScratch<Real>& part = scratch[i];
+    part.scores.Reserve(internal::RoundUpToPanel(rows.longest));
+    // Threads that share one block share the first part's scratch.
+    if (i > 0 && !rows.blocks_in_parallel) continue;
+    part.hidden.Reserve(rows.largest_block * hidden_width());
+    part.activated.Reserve(rows.largest_block * intermediate_width());
+    if (keep) continue;
+    part.qkv.Reserve(rows.largest_block * attention.qkv_width());
+    part.attention.Reserve(rows.largest_block * attention.query_width());
+    part.middle.Reserve(rows.largest_block * hidden_width());
+    part.gate_up.Reserve(rows.largest_block * 2 * intermediate_width());
+  }
+}
+
+template <typename Real>
+internal::LayerActivations<Real> Transformer<Real>::State::Kept(int64_t layer, int64_t row) {
+  const int64_t index = layer * rows.row_count() + row;
+  return {kept_stream.data() + index * hidden_width(), kept_qkv.data() + index * attention.qkv_width(),
+          kept_attention.data() + index * attention.query_width(), kept_middle.data() + index * hidden_width(),
+          kept_gate_up.data() + index * 2 * intermediate_width()};
+}
+
+template <typename Real>
+void Transformer<Real>::State::ForwardBlock(const internal::RowBlock& block, int64_t part, ParallelFor* inner) {
+  const int64_t width = hidden_width();
+  internal::BlockScratch<Real>& own = scratch[part];
+  Real* const final_rows = final_stream.data() + block.row_begin * width;
+  internal::LayerActivations<Real> a{final_rows, own.qkv.data(), own.attention.data(), own.middle.data(),
+                                     own.gate_up.data()};
+  if (keep) a = Kept(0, block.row_begin);
+  for (int64_t row = block.row_begin; row < block.row_end; ++row) {
+    std::copy_n(embedding.data() + rows.tokens[row] * width, width, a.input + (row - block.row_begin) * width);
+  }
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    Real* next = final_rows;
+    if (keep) {
+      a = Kept(layer, block.row_begin);
+      if (layer + 1 < shape.layers) next = Kept(layer + 1, block.row_begin).input;
+    }
+    ForwardLayer(layer, block, a, own.hidden.data(), own.activated.data(), next, part, inner);
+  }
+}
+
+template <typename Real>
+void Transformer<Real>::State::ForwardLayer(int64_t layer, const internal::RowBlock& block,
+                                            const internal::LayerActivations<Real>& a, Real* hidden, Real* activated,
+                                            Real* next, int64_t part, ParallelFor* inner) {
+  const internal::LayerMatrices<Real>& m = layers[layer];
+  const int64_t count = block.row_end - block.row_begin;
+  const int64_t width = hidden_width();
+  const int64_t qkv_width = attention.qkv_width();
+  const int64_t query_width = attention.query_width();
+  const int64_t padded = attention.head_dim_padded;
+  const int64_t half = shape.head_dim / 2;
+  const int64_t tile_offset = layer * rows.layer_offset;
+  constexpr int64_t kMinimumRows = 16;
+
+  Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
+    kernels->rms_norm(a.input + begin * width, width, end - begin, shape.hidden, attention_norm(layer), epsilon,
+                      hidden + begin * width);
+  });
+  Multiply(inner, hidden, width, count, m.qkv, 1, a.qkv);
+  Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = block.row_begin + i;
+      const int64_t position = rows.positions[row];
+      Real* qkv = a.qkv + i * qkv_width;
+      Real* keys = qkv + attention.heads * padded;
+      kernels->rotate(qkv, attention.heads + attention.key_value_heads, shape.head_dim, padded,
+                      cosines.data() + position * half, sines.data() + position * half, Real(1));
+      kernels->store_key_value(attention, keys, keys + attention.key_value_heads * padded, position,
+                               rows.tiles[rows.sequences[row]][position / internal::kPanel] + tile_offset);
+    }
+  });
+  // Rows are dealt out one by one: a late position costs more than an early one.
+  const int64_t parts = inner == nullptr ? 1 : std::min<int64_t>(inner->threads(), count);
+  Split(inner, parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      Real* scores = scratch[inner == nullptr ? part : p].scores.data();
+      for (int64_t i = p; i < count; i += parts) {
+        const int64_t row = block.row_begin + i;
+        kernels->attention(attention, a.qkv + i * qkv_width, rows.tiles[rows.sequences[row]], tile_offset,
+                           rows.positions[row], attention_scale, a.attention + i * query_width, scores);
+      }
+    }
+  });
+  Multiply(inner, a.attention, query_width, count, m.output, 4, a.middle);
+  Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
+    kernels->add(a.input + begin * width, (end - begin) * width, a.middle + begin * width);
+    kernels->rms_norm(a.middle + begin * width, width, end - begin, shape.hidden, mlp_norm(layer), epsilon,
+                      hidden + begin * width);
+  });
+  Multiply(inner, hidden, width, count, m.gate_up, 1, a.gate_up);
+  Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
+    kernels->swiglu(a.gate_up + begin * 2 * intermediate_width(), end - begin, intermediate_width(),
+                    activated + begin * intermediate_width());
+  });
+  Multiply(inner, activated, intermediate_width(), count, m.down, 4, next);
+  Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
+    kernels->add(a.middle + begin * width, (end - begin) * width, next + begin * width);
+  });
+}
+
+}  // namespace leeway
+
+#endif  // LEEWAY_MODEL_TRANSFORMER_FORWARD_INL_H_

@@ -1,0 +1,194 @@
+// The head, and log-probabilities of packed sequences. Included by transformer.cc only.
+
+#ifndef LEEWAY_MODEL_TRANSFORMER_SCORE_INL_H_
+#define LEEWAY_MODEL_TRANSFORMER_SCORE_INL_H_
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "model/transformer_state.h"
+
+namespace leeway {
+namespace internal {
+
+// Logits that exist at once, in Reals.
+constexpr int64_t kLogitsAtOnce = int64_t{4} << 20;
+// Rows that a head product needs to be efficient.
+constexpr int64_t kMinimumHeadChunk = 128;
+
+// INVALID_ARGUMENT naming what is wrong with the arguments of Score.
+inline absl::Status CheckScoreArguments(const ModelShape& shape, const PackedSequences& sequences,
+                                        absl::Span<const ScoredPosition> positions,
+                                        absl::Span<const std::vector<int32_t>> legal_sets) {
+  const int64_t row_count = static_cast<int64_t>(sequences.tokens.size());
+  if (sequences.starts.empty() || sequences.starts.front() != 0 || sequences.starts.back() != row_count) {
+    return absl::InvalidArgumentError(absl::StrCat("starts must run from 0 to the number of tokens, ", row_count));
+  }
+  for (int64_t i = 0; i < sequences.sequence_count(); ++i) {
+    const int64_t length = sequences.starts[i + 1] - sequences.starts[i];
+    if (length < 0) return absl::InvalidArgumentError(absl::StrCat("sequence ", i, " has a negative length"));
+    if (length > shape.max_positions) {
+      return absl::InvalidArgumentError(absl::StrCat("sequence ", i, " has ", length,
+                                                     " tokens, more than model.max_positions = ", shape.max_positions));
+    }
+  }
+  for (int64_t row = 0; row < row_count; ++row) {
+    if (sequences.tokens[row] < 0 || sequences.tokens[row] >= shape.vocabulary) {
+      return absl::InvalidArgumentError(absl::StrCat("row ", row, " has token id ", sequences.tokens[row],
+                                                     ", outside the vocabulary of ", shape.vocabulary));
+    }
+  }
+  for (size_t i = 0; i < legal_sets.size(); ++i) {
+    int32_t previous = -1;
+    for (const int32_t id : legal_sets[i]) {
+      if (id <= previous || id >= shape.vocabulary) {
+        return absl::InvalidArgumentError(absl::StrCat("legal set ", i, ": id ", id, " after ", previous,
+                                                       "; ids must ascend and be below ", shape.vocabulary));
+      }
+      previous = id;
+    }
+    if (previous < 0) return absl::InvalidArgumentError(absl::StrCat("legal set ", i, " is empty"));
+  }
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const ScoredPosition& p = positions[i];
+    if (p.row < 0 || p.row >= row_count) {
+      return absl::InvalidArgumentError(absl::StrCat("scored position ", i, " is at row ", p.row, " of ", row_count));
+    }
+    if (p.target < 0 || p.target >= shape.vocabulary) {
+      return absl::InvalidArgumentError(absl::StrCat("scored position ", i, " has target ", p.target,
+                                                     ", outside the vocabulary of ", shape.vocabulary));
+    }
+    if (!std::isfinite(p.temperature) || p.temperature <= 0) {
+      return absl::InvalidArgumentError(absl::StrCat("scored position ", i, " has temperature ", p.temperature));
+    }
+    if (p.legal_set < -1 || p.legal_set >= static_cast<int64_t>(legal_sets.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("scored position ", i, " has legal set ", p.legal_set, " of ", legal_sets.size()));
+    }
+    if (p.legal_set >= 0) {
+      const std::vector<int32_t>& legal = legal_sets[p.legal_set];
+      if (!std::binary_search(legal.begin(), legal.end(), p.target)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("scored position ", i, ": target ", p.target, " is not in legal set ", p.legal_set));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace internal
+
+template <typename Real>
+int64_t Transformer<Real>::State::HeadChunk() const {
+  return std::max(internal::kMinimumHeadChunk, internal::kLogitsAtOnce / vocabulary_width());
+}
+
+template <typename Real>
+void Transformer<Real>::State::HeadLogits(const int64_t* row_indices, int64_t count, Real* head_logits) {
+  const int64_t width = hidden_width();
+  const internal::PackedMatrix<Real>& matrix = head[0];
+  normed.Reserve(count * width);
+  const auto gather = [&](int64_t begin, int64_t end) {
+    Real* to = normed.data() + begin * width;
+    for (int64_t i = begin; i < end; ++i)
+      std::copy_n(final_stream.data() + row_indices[i] * width, width, normed.data() + i * width);
+    kernels->rms_norm(to, width, end - begin, shape.hidden, final_norm(), epsilon, to);
+  };
+  const bool matrix_is_cached =
+      matrix.padded_outputs() * width * static_cast<int64_t>(sizeof(Real)) <= internal::kCachedWeightBytes;
+  if (matrix_is_cached || count >= 256 * parallel->threads()) {
+    const int64_t minimum = internal::kWorthSplitting / (matrix.padded_outputs() * shape.hidden) + 1;
+    Split(parallel, count, minimum, [&](int64_t begin, int64_t end) {
+      gather(begin, end);
+      Multiply(nullptr, normed.data() + begin * width, width, end - begin, matrix, 1,
+               head_logits + begin * matrix.padded_outputs());
+    });
+    return;
+  }
+  Split(parallel, count, 16, gather);
+  Multiply(parallel, normed.data(), width, count, matrix, 1, head_logits);
+}
+
+template <typename Real>
+void Transformer<Real>::State::ScoredLogits(int64_t begin, int64_t end) {
+  head_rows.clear();
+  for (int64_t i = begin; i < end; ++i) head_rows.push_back(positions[i].row);
+  HeadLogits(head_rows.data(), end - begin, logits.Reserve((end - begin) * vocabulary_width()));
+}
+
+template <typename Real>
+absl::Status Transformer<Real>::Score(const PackedSequences& sequences, absl::Span<const ScoredPosition> positions,
+                                      absl::Span<const std::vector<int32_t>> legal_sets, bool keep_activations,
+                                      PositionScores<Real>* scores) {
+  State& s = *state_;
+  LEEWAY_RETURN_IF_ERROR(internal::CheckScoreArguments(s.shape, sequences, positions, legal_sets));
+  internal::RowTable<Real>& rows = s.rows;
+  rows.Clear();
+  s.keep = keep_activations;
+  s.has_activations = false;
+
+  // Own tiles, since nothing is kept from call to call. Layers share them unless a backward pass needs every layer's.
+  int64_t tile_count = 0;
+  std::vector<int64_t> first_tiles;
+  for (int64_t i = 0; i < sequences.sequence_count(); ++i) {
+    first_tiles.push_back(tile_count);
+    tile_count += internal::RoundUpToPanel(sequences.starts[i + 1] - sequences.starts[i]) / internal::kPanel;
+  }
+  const int64_t tile_size = s.attention.tile_size();
+  Real* tiles = s.tiles.Reserve(tile_count * tile_size * (keep_activations ? s.shape.layers : 1));
+  s.tile_pointers.resize(static_cast<size_t>(tile_count));
+  for (int64_t i = 0; i < tile_count; ++i) s.tile_pointers[i] = tiles + i * tile_size;
+  for (int64_t i = 0; i < sequences.sequence_count(); ++i) {
+    const int64_t start = sequences.starts[i];
+    rows.AppendSequence(absl::MakeConstSpan(sequences.tokens).subspan(start, sequences.starts[i + 1] - start), 0,
+                        s.tile_pointers.data() + first_tiles[i]);
+  }
+  rows.layer_offset = keep_activations ? tile_count * tile_size : 0;
+  s.PreparePositions(rows.longest);
+  s.CutBlocks();
+  s.ReserveScratch();
+  const int64_t row_count = rows.row_count();
+  s.final_stream.Reserve(row_count * s.hidden_width());
+  if (keep_activations) {
+    const int64_t kept = row_count * s.shape.layers;
+    s.kept_stream.Reserve(kept * s.hidden_width());
+    s.kept_qkv.Reserve(kept * s.attention.qkv_width());
+    s.kept_attention.Reserve(kept * s.attention.query_width());
+    s.kept_middle.Reserve(kept * s.hidden_width());
+    s.kept_gate_up.Reserve(kept * 2 * s.intermediate_width());
+  }
+  s.ForBlocks(
+      [&s](const internal::RowBlock& block, int64_t part, ParallelFor* inner) { s.ForwardBlock(block, part, inner); });
+
+  s.positions.assign(positions.begin(), positions.end());
+  s.legal_sets.assign(legal_sets.begin(), legal_sets.end());
+  s.summaries.resize(positions.size());
+  scores->logprobs.resize(positions.size());
+  scores->entropies.resize(positions.size());
+  const int64_t count = static_cast<int64_t>(positions.size());
+  for (int64_t begin = 0; begin < count; begin += s.HeadChunk()) {
+    const int64_t end = std::min(count, begin + s.HeadChunk());
+    s.ScoredLogits(begin, end);
+    State::Split(s.parallel, end - begin, 16, [&](int64_t first, int64_t last) {
+      for (int64_t i = begin + first; i < begin + last; ++i) {
+        const ScoredPosition& position = positions[i];
+        Real* row = s.logits.data() + (i - begin) * s.vocabulary_width();
+        if (position.legal_set >= 0) internal::KeepLegal<Real>(legal_sets[position.legal_set], s.shape.vocabulary, row);
+        const Real inverse = Real(1) / static_cast<Real>(position.temperature);
+        internal::SoftmaxSummary<Real>& summary = s.summaries[i];
+        s.kernels->softmax_summary(row, s.shape.vocabulary, inverse, &summary);
+        // The very operations of log_probabilities, for one id.
+        scores->logprobs[i] = (row[position.target] * inverse - summary.max) - summary.log_sum;
+        scores->entropies[i] = summary.entropy;
+      }
+    });
+  }
+  s.has_activations = keep_activations;
+  return absl::OkStatus();
+}
+
+}  // namespace leeway
+
+#endif  // LEEWAY_MODEL_TRANSFORMER_SCORE_INL_H_

@@ -1,0 +1,240 @@
+#ifndef LEEWAY_MODEL_TRANSFORMER_STATE_H_
+#define LEEWAY_MODEL_TRANSFORMER_STATE_H_
+
+// The inside of Transformer, shared by its forward (transformer.cc, transformer_score.cc) and backward passes
+// (transformer_backward.cc).
+//
+// Parallelism: the rows of a call are cut into blocks of whole sequences. With enough blocks, threads take blocks and
+// run each alone (`inner` = null inside); else all threads work together on one block, product by product (`inner` =
+// the ParallelFor). Neither changes a bit: a row's results depend on its own sequence only.
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/executor.h"
+#include "model/buffer.h"
+#include "model/kernels.h"
+#include "model/key_value_cache.h"
+#include "model/packed_matrix.h"
+#include "model/transformer.h"
+
+namespace leeway {
+namespace internal {
+
+// The four products of a layer, once as [outputs][depth] of the forward pass and once transposed for gradients of
+// inputs.
+template <typename Real>
+struct LayerMatrices {
+  PackedMatrix<Real> qkv;      // query, key and value heads side by side
+  PackedMatrix<Real> output;   // sum over heads in 4 blocks
+  PackedMatrix<Real> gate_up;  // gate | up, each padded
+  PackedMatrix<Real> down;     // sum over the intermediate size in 4 blocks
+};
+
+// Where one layer's activations of some rows lie.
+template <typename Real>
+struct LayerActivations {
+  Real* input;      // residual stream [rows][hidden]
+  Real* qkv;        // rotated [rows][qkv_width]
+  Real* attention;  // [rows][query_width]
+  Real* middle;     // residual stream after attention [rows][hidden]
+  Real* gate_up;    // [rows][2 * intermediate]
+};
+
+// A run of whole sequences.
+struct RowBlock {
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  int64_t sequence_begin = 0;
+  int64_t sequence_end = 0;
+};
+
+// What the rows of a call are. Indexed by row unless said otherwise.
+template <typename Real>
+struct RowTable {
+  std::vector<int32_t> tokens;
+  std::vector<int64_t> positions;   // within the sequence
+  std::vector<int64_t> sequences;   // of the row
+  std::vector<int64_t> starts;      // first row of each sequence, and the end
+  std::vector<Real* const*> tiles;  // by sequence: its tile pointers
+  int64_t layer_offset = 0;         // Reals between the tiles of two layers
+  std::vector<RowBlock> blocks;
+  bool blocks_in_parallel = false;  // threads take blocks, or share each block
+  int64_t longest = 0;              // positions of the longest sequence, cache included
+  int64_t largest_block = 0;        // rows
+
+  int64_t row_count() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t sequence_count() const { return static_cast<int64_t>(tiles.size()); }
+
+  // Forgets the last call, keeps the memory.
+  void Clear() {
+    tokens.clear();
+    positions.clear();
+    sequences.clear();
+    starts.assign(1, 0);
+    tiles.clear();
+    longest = 0;
+  }
+
+  void AppendSequence(absl::Span<const int32_t> ids, int64_t first_position, Real* const* sequence_tiles) {
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    const int64_t count = static_cast<int64_t>(ids.size());
+    for (int64_t i = 0; i < count; ++i) positions.push_back(first_position + i);
+    sequences.insert(sequences.end(), ids.size(), sequence_count());
+    starts.push_back(row_count());
+    tiles.push_back(sequence_tiles);
+    longest = std::max(longest, first_position + count);
+  }
+};
+
+// Scratch of one thread for one block.
+template <typename Real>
+struct BlockScratch {
+  Buffer<Real> hidden;
+  Buffer<Real> qkv;
+  Buffer<Real> attention;
+  Buffer<Real> middle;
+  Buffer<Real> gate_up;
+  Buffer<Real> activated;
+  Buffer<Real> scores;
+};
+
+// -infinity for every logit that is not in `legal` (ascending; empty = all are).
+template <typename Real>
+void KeepLegal(absl::Span<const int32_t> legal, int64_t count, Real* logits) {
+  if (legal.empty()) return;
+  constexpr Real kForbidden = -std::numeric_limits<Real>::infinity();
+  int64_t next = 0;
+  for (const int32_t id : legal) {
+    std::fill(logits + next, logits + id, kForbidden);
+    next = id + 1;
+  }
+  std::fill(logits + next, logits + count, kForbidden);
+}
+
+// Where a layer's parameters begin in the flat order.
+struct LayerOffsets {
+  int64_t attention_norm, query, key, value, output, mlp_norm, gate, up, down;
+};
+
+}  // namespace internal
+
+template <typename Real>
+struct Transformer<Real>::State {
+  State(const ModelShape& model_shape, ParallelFor* parallel_for);
+
+  // Widths of padded rows.
+  int64_t hidden_width() const { return internal::RoundUpToPanel(shape.hidden); }
+  int64_t intermediate_width() const { return internal::RoundUpToPanel(shape.intermediate); }
+  int64_t vocabulary_width() const { return internal::RoundUpToPanel(shape.vocabulary); }
+
+  // Runs body(part) for part in [0, parts), on all threads.
+  void RunParts(int64_t parts, const std::function<void(int64_t part)>& body);
+  // Runs body(block, scratch index, inner) over all blocks of `rows`.
+  void ForBlocks(const std::function<void(const internal::RowBlock& block, int64_t part, ParallelFor* inner)>& body);
+  // Splits [0, count) over `inner`'s threads if there is an inner and the work is worth it.
+  static void Split(ParallelFor* inner, int64_t count, int64_t minimum,
+                    const std::function<void(int64_t, int64_t)>& body);
+  // y = x times weights.
+  void Multiply(ParallelFor* inner, const Real* x, int64_t x_stride, int64_t row_count,
+                const internal::PackedMatrix<Real>& weights, int64_t depth_blocks, Real* y) const;
+
+  // cos/sin tables for positions below `positions`.
+  void PreparePositions(int64_t positions);
+  // Cuts rows into blocks, given starts.
+  void CutBlocks();
+  // Room in the scratch of every part for the blocks of `rows`.
+  void ReserveScratch();
+
+  // The forward pass of a block through all layers; the residual stream after the last layer goes to final_stream rows.
+  void ForwardBlock(const internal::RowBlock& block, int64_t part, ParallelFor* inner);
+  // One layer: from a.input to `next` (which may be a.input).
+  void ForwardLayer(int64_t layer, const internal::RowBlock& block, const internal::LayerActivations<Real>& a,
+                    Real* hidden, Real* activated, Real* next, int64_t part, ParallelFor* inner);
+  // Normed rows of the residual stream, times the head.
+  void HeadLogits(const int64_t* row_indices, int64_t count, Real* head_logits);
+
+  // Pointers into the kept activations of `layer` from row `row` on.
+  internal::LayerActivations<Real> Kept(int64_t layer, int64_t row);
+
+  // Positions per chunk of the head: whole [positions][vocabulary] never exists for a large vocabulary.
+  int64_t HeadChunk() const;
+  // Logits of scored positions [begin, end) into `logits`, restricted to their legal sets.
+  void ScoredLogits(int64_t begin, int64_t end);
+
+  // Backward pass, see transformer_backward.cc.
+  void PrepareTransposed();
+  void BackwardHead(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
+                    Real* gradients);
+  void BackwardMlp(int64_t layer, Real* gradients);
+  void BackwardAttention(int64_t layer, Real* gradients);
+  void BackwardEmbedding(Real* gradients);
+
+  ModelShape shape;
+  ParallelFor* parallel;
+  const internal::Kernels<Real>* kernels;
+  internal::AttentionShape attention;
+  Real attention_scale;
+  Real epsilon;
+
+  // Weights.
+  std::vector<internal::LayerOffsets> offsets;
+  int64_t embedding_offset = 0;
+  int64_t final_norm_offset = 0;
+  int64_t head_offset = 0;
+  std::vector<internal::LayerMatrices<Real>> layers;
+  std::vector<internal::LayerMatrices<Real>> transposed;  // empty until the first Backward
+  bool transposed_is_current = false;
+  std::vector<internal::PackedMatrix<Real>> head;             // one
+  std::vector<internal::PackedMatrix<Real>> head_transposed;  // one, or none until the first Backward
+  internal::Buffer<Real> embedding;                           // [vocabulary][hidden_width]
+  internal::Buffer<Real> norms;  // [2 * layers + 1][hidden_width]: attention, mlp of each layer, final
+
+  Real* attention_norm(int64_t layer) { return norms.data() + 2 * layer * hidden_width(); }
+  Real* mlp_norm(int64_t layer) { return norms.data() + (2 * layer + 1) * hidden_width(); }
+  Real* final_norm() { return norms.data() + 2 * shape.layers * hidden_width(); }
+
+  // [position][head_dim / 2]
+  std::vector<Real> cosines;
+  std::vector<Real> sines;
+
+  // The call in progress, or the last Score with activations.
+  internal::RowTable<Real> rows;
+  bool keep = false;
+  bool has_activations = false;
+  std::vector<internal::BlockScratch<Real>> scratch;  // by part
+  std::vector<Real*> tile_pointers;                   // of Score's own tiles, sequence by sequence
+  internal::Buffer<Real> tiles;
+  internal::Buffer<Real> final_stream;  // [rows][hidden_width]
+  internal::Buffer<Real> kept_stream;   // [layers][rows][hidden_width]
+  internal::Buffer<Real> kept_qkv;
+  internal::Buffer<Real> kept_attention;
+  internal::Buffer<Real> kept_middle;
+  internal::Buffer<Real> kept_gate_up;
+
+  // Head.
+  internal::Buffer<Real> normed;  // [chunk][hidden_width]
+  internal::Buffer<Real> logits;  // [chunk][vocabulary_width]
+  std::vector<int64_t> head_rows;
+  std::vector<ScoredPosition> positions;
+  std::vector<std::vector<int32_t>> legal_sets;
+  std::vector<internal::SoftmaxSummary<Real>> summaries;
+
+  // Backward.
+  internal::Buffer<Real> d_stream;  // [rows][hidden_width]
+  internal::Buffer<Real> d_middle;  // [rows][hidden_width]
+  internal::Buffer<Real> d_normed;  // [rows][hidden_width], and of head positions
+  internal::Buffer<Real> backward_normed;
+  internal::Buffer<Real> inverse_norms;
+  internal::Buffer<Real> backward_activated;
+  internal::Buffer<Real> d_gate_up;
+  internal::Buffer<Real> d_qkv;
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_MODEL_TRANSFORMER_STATE_H_
