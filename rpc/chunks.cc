@@ -26,10 +26,8 @@ absl::StatusOr<bool> ChunkAssembler::Add(uint64_t key, uint64_t total_bytes, abs
     return absl::InvalidArgumentError(absl::StrCat("payload ", key, ": ", size, " bytes of ", total_bytes,
                                                    last ? " announced at the last chunk" : " announced so far"));
   }
-  if (!in_progress_ && last) {
-    payload_ = data;
-    return true;
-  }
+  whole_ = !in_progress_ && last;
+  if (whole_) return true;
   if (!in_progress_) {
     in_progress_ = true;
     key_ = key;
@@ -38,11 +36,14 @@ absl::StatusOr<bool> ChunkAssembler::Add(uint64_t key, uint64_t total_bytes, abs
     buffer_.reserve(total_bytes);
   }
   buffer_.append(data.data(), data.size());
-  if (last) {
-    in_progress_ = false;
-    payload_ = buffer_;
-  }
+  if (last) in_progress_ = false;
   return last;
+}
+
+std::string ChunkAssembler::Take(std::string* last_piece) {
+  std::string payload;
+  payload.swap(whole_ ? *last_piece : buffer_);
+  return payload;
 }
 
 }  // namespace leeway

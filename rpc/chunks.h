@@ -21,12 +21,13 @@ class ChunkAssembler {
   ChunkAssembler(uint64_t max_payload_bytes, uint64_t max_chunk_bytes)
       : max_payload_bytes_(max_payload_bytes), max_chunk_bytes_(max_chunk_bytes) {}
 
-  // Adds the next piece of payload `key`. True when it was the last one: then payload() is whole until the next Add.
+  // Adds the next piece of payload `key`. True when it was the last one: then Take() gives the payload.
   // Pieces of another key before the last one of this, a changing total, too many or too few bytes are errors.
   absl::StatusOr<bool> Add(uint64_t key, uint64_t total_bytes, absl::string_view data, bool last);
 
-  // The finished payload. A payload of one piece is not copied: the view is of the piece itself, which must still live.
-  absl::string_view payload() const { return payload_; }
+  // The finished payload, after Add returned true. `last_piece` is the string that was given to Add last: a payload of
+  // one piece is moved out of it instead of copied.
+  std::string Take(std::string* last_piece);
   // Some pieces of a payload are there, and more are to come.
   bool in_progress() const { return in_progress_; }
 
@@ -38,7 +39,8 @@ class ChunkAssembler {
   uint64_t key_ = 0;
   uint64_t total_bytes_ = 0;
   std::string buffer_;
-  absl::string_view payload_;
+  // The finished payload had one piece and is not in buffer_.
+  bool whole_ = false;
 };
 
 // Cuts a payload: calls emit(piece, last) for each piece of at most `max_chunk_bytes`, once with an empty piece for an

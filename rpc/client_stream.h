@@ -88,9 +88,15 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
     this->RemoveHold();
   }
   void OnWriteDone(bool ok) override LEEWAY_EXCLUDES(mutex_) {
-    MutexLock lock(&mutex_);
-    outgoing_.Done(ok);
-    ok ? StartNextWrite() : static_cast<void>(half_closed_ = true);
+    bool has_room = false;
+    {
+      MutexLock lock(&mutex_);
+      outgoing_.Done(ok);
+      ok ? StartNextWrite() : static_cast<void>(half_closed_ = true);
+      has_room = write_refused_ && outgoing_.size() <= max_queued_writes_ / 2;
+      if (has_room) write_refused_ = false;
+    }
+    if (has_room) handler_->OnWritable();
   }
   void OnDone(const grpc::Status& status) override LEEWAY_EXCLUDES(mutex_) {
     bool cancelled = false;
@@ -107,7 +113,10 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
 
  private:
   ClientStream(const char* name, Executor* executor, const StreamOptions& options)
-      : name_(name), executor_(executor), outgoing_(options.max_queued_writes) {}
+      : name_(name),
+        executor_(executor),
+        max_queued_writes_(options.max_queued_writes),
+        outgoing_(options.max_queued_writes) {}
 
   // The hold of Start keeps OnDone away until a read failed, so the handler is never called after OnEnd.
   void HandlerReturned() LEEWAY_EXCLUDES(mutex_) { this->StartRead(&incoming_); }
@@ -126,6 +135,7 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
 
   const char* const name_;
   Executor* const executor_;
+  const size_t max_queued_writes_;
   grpc::ClientContext context_;
   // Keeps the stream alive until gRPC and the handler are through with it.
   std::shared_ptr<ClientStream> self_;
@@ -138,6 +148,8 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
   // Writing is over: WritesDone was started, or a write failed.
   bool half_closed_ LEEWAY_GUARDED_BY(mutex_) = false;
   bool cancelled_ LEEWAY_GUARDED_BY(mutex_) = false;
+  // Somebody waits for room.
+  bool write_refused_ LEEWAY_GUARDED_BY(mutex_) = false;
   // A read failed: the call is ending, nothing may be started.
   bool over_ LEEWAY_GUARDED_BY(mutex_) = false;
 };

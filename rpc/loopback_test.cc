@@ -130,6 +130,7 @@ struct Received {
   Mutex mutex;
   std::vector<uint64_t> sequences LEEWAY_GUARDED_BY(mutex);
   absl::Status end LEEWAY_GUARDED_BY(mutex);
+  Signal writable;
   Signal ended;
 };
 
@@ -140,6 +141,7 @@ class Collect : public StreamHandler<v1::PushResponse> {
     MutexLock lock(&received_->mutex);
     for (const v1::PushAnswer& answer : response->answers()) received_->sequences.push_back(answer.sequence());
   }
+  void OnWritable() override { received_->writable.Set(); }
   void OnEnd(const absl::Status& status) override {
     {
       MutexLock lock(&received_->mutex);
@@ -215,6 +217,27 @@ TEST_P(LoopbackTest, AnswersComeInOrderAndTheStreamEndsCleanly) {
   EXPECT_TRUE(received.end.ok()) << received.end;
   EXPECT_EQ(received.sequences, expected);
   EXPECT_TRUE(service_.ended.Wait());
+}
+
+TEST_P(LoopbackTest, AFullWriteQueueRefusesAndSaysWhenThereIsRoom) {
+  StartServer();
+  Received received;
+  std::shared_ptr<PushStream> stream = Open(&received, /*max_queued_writes=*/2);
+  v1::PushRequest large = Message(1);
+  large.mutable_chunks(0)->set_data(std::string(1 << 20, 'x'));
+  v1::PushRequest next = large;
+  uint64_t written = 0;
+  while (stream->Write(std::move(next))) {
+    ++written;
+    next = large;
+  }
+  EXPECT_EQ(next.chunks_size(), 1);  // left as it was
+  ASSERT_TRUE(received.writable.Wait());
+  EXPECT_TRUE(stream->Write(std::move(next)));
+  stream->HalfClose();
+  ASSERT_TRUE(received.ended.Wait());
+  MutexLock lock(&received.mutex);
+  EXPECT_EQ(received.sequences.size(), written + 1);
 }
 
 TEST_P(LoopbackTest, AServersErrorReachesTheClient) {

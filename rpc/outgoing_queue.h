@@ -16,8 +16,8 @@ class OutgoingQueue {
  public:
   explicit OutgoingQueue(size_t limit) : limit_(limit) {}
 
-  // False when the queue is full, closed or broken: the message is not taken.
-  bool Add(Message message) {
+  // False when the queue is full, closed or broken: the message is not taken, and left as it was.
+  bool Add(Message&& message) {
     if (closed_ || messages_.size() >= limit_) return false;
     messages_.push_back(std::move(message));
     return true;

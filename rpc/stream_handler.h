@@ -16,6 +16,9 @@ class StreamHandler {
 
   // The next message, which may be moved from. The one after it is read when this returns.
   virtual void OnMessage(Incoming* message) = 0;
+  // After a Write that was refused because too many were waiting: there is room again. May come while another call is
+  // running; only nudges.
+  virtual void OnWritable() {}
   // The peer will send nothing more. A server's stream stays open until it is finished.
   virtual void OnHalfClose() {}
   // The stream is over: with the server's status at a client, with what ended it at a server.
