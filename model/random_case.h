@@ -70,7 +70,7 @@ std::vector<Real> SpreadParameters(const ModelShape& shape, uint64_t seed) {
       const double normal = stream.NextNormal();
       // Rounded to float, so that both Reals get the same weights.
       flat.push_back(
-          static_cast<Real>(static_cast<float>(info.shape.size() == 1 ? 1.0 + 0.2 * normal : 0.25 * normal)));
+          static_cast<Real>(static_cast<float>(info.shape.size() == 1 ? 1.0 + 0.2 * normal : 0.15 * normal)));
     }
   }
   return flat;
