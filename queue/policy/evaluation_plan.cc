@@ -1,0 +1,216 @@
+#include "queue/policy/evaluation_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace leeway {
+namespace {
+
+bool SameVersion(const v1::WeightsVersion& a, const v1::WeightsVersion& b) {
+  return a.lineage() == b.lineage() && a.version() == b.version();
+}
+
+// A worker that holds `holds` has not gone past `weights` yet.
+bool IsBefore(const v1::WeightsVersion& holds, const v1::WeightsVersion& weights) {
+  return holds.lineage() < weights.lineage() ||
+         (holds.lineage() == weights.lineage() && holds.version() < weights.version());
+}
+
+}  // namespace
+
+EvaluationPlan::EvaluationPlan(const EvaluationOptions& options, uint64_t last_version)
+    : options_(options), last_version_(last_version), issues_(options.episodes, 0) {}
+
+bool EvaluationPlan::OnCommit(const v1::WeightsVersion& weights, const std::vector<uint64_t>& members,
+                              MonotonicTime now) {
+  if (options_.every == 0 || options_.episodes == 0) return false;
+  if ((weights.version() - 1) % options_.every != 0 && weights.version() != last_version_) return false;
+  Evaluation& evaluation = evaluations_.emplace_back();
+  evaluation.weights = weights;
+  evaluation.deadline = now + options_.deadline;
+  evaluation.members.insert(members.begin(), members.end());
+  evaluation.episodes.resize(options_.episodes);
+  for (uint32_t id = 1; id <= options_.episodes; ++id) evaluation.pending.insert(evaluation.pending.end(), id);
+  ++unfinished_;
+  return true;
+}
+
+void EvaluationPlan::OnRestore(uint64_t step) {
+  const auto is_later = [&](const Evaluation& evaluation) { return evaluation.weights.version() > step; };
+  evaluations_.erase(std::remove_if(evaluations_.begin(), evaluations_.end(), is_later), evaluations_.end());
+  unfinished_ = std::count_if(evaluations_.begin(), evaluations_.end(), [](const Evaluation& e) { return !e.is_over; });
+}
+
+bool EvaluationPlan::IsInReach(const Evaluation& evaluation, uint64_t worker, const v1::WeightsVersion& holds) {
+  if (evaluation.is_over) return false;
+  if (SameVersion(holds, evaluation.weights)) return true;
+  return IsBefore(holds, evaluation.weights) && evaluation.members.contains(worker);
+}
+
+uint64_t EvaluationPlan::Reachable(uint64_t worker, const v1::WeightsVersion& holds) const {
+  uint64_t episodes = 0;
+  for (const Evaluation& evaluation : evaluations_) {
+    if (IsInReach(evaluation, worker, holds)) episodes += evaluation.pending.size();
+  }
+  return episodes;
+}
+
+std::vector<EvaluationPlan::Assignment> EvaluationPlan::Acquire(uint64_t worker, const v1::WeightsVersion& holds,
+                                                                uint64_t max_episodes) {
+  std::vector<Assignment> assignments;
+  for (Evaluation& evaluation : evaluations_) {
+    if (!IsInReach(evaluation, worker, holds)) continue;
+    while (assignments.size() < max_episodes && !evaluation.pending.empty()) {
+      const uint32_t id = *evaluation.pending.begin();
+      evaluation.pending.erase(evaluation.pending.begin());
+      Episode& episode = evaluation.episodes[id - 1];
+      episode.state = Episode::State::kAssigned;
+      episode.worker = worker;
+      episode.issue = ++issues_[id - 1];
+      assignments.push_back(Assignment{evaluation.weights, id, episode.issue});
+    }
+  }
+  return assignments;
+}
+
+void EvaluationPlan::WorkerLost(uint64_t worker) {
+  for (Evaluation& evaluation : evaluations_) {
+    if (evaluation.is_over) continue;
+    evaluation.members.erase(worker);
+    for (uint32_t id = 1; id <= evaluation.episodes.size(); ++id) {
+      Episode& episode = evaluation.episodes[id - 1];
+      if (episode.state != Episode::State::kAssigned || episode.worker != worker) continue;
+      episode.state = Episode::State::kPending;
+      evaluation.pending.insert(id);
+    }
+  }
+}
+
+EvaluationPlan::Evaluation* EvaluationPlan::FindAssigned(const v1::EpisodeKey& key) {
+  for (Evaluation& evaluation : evaluations_) {
+    if (evaluation.is_over) continue;
+    if (evaluation.episodes[key.ticket() - 1].issue == key.issue()) return &evaluation;
+  }
+  return nullptr;
+}
+
+v1::PushResult EvaluationPlan::Push(uint64_t worker, const TrajectorySummary& summary, std::string* reason) {
+  const v1::EpisodeKey& key = summary.key;
+  if (key.ticket() == 0 || key.ticket() > options_.episodes || key.member() != 0 || key.issue() == 0 ||
+      key.issue() > issues_[key.ticket() - 1]) {
+    *reason = absl::StrCat("unknown_evaluation: id ", key.ticket(), " issue ", key.issue(), " member ", key.member());
+    return v1::REJECTED;
+  }
+  Evaluation* evaluation = FindAssigned(key);
+  if (evaluation == nullptr) {
+    *reason = "evaluation_closed";
+    return v1::GROUP_CLOSED;
+  }
+  const Episode& episode = evaluation->episodes[key.ticket() - 1];
+  if (episode.state == Episode::State::kDone) {
+    *reason = "delivered before";
+    return v1::DUPLICATE;
+  }
+  if (episode.state != Episode::State::kAssigned || episode.worker != worker) {
+    *reason = "evaluation_reassigned";
+    return v1::GROUP_CLOSED;
+  }
+  if (!summary.completed) {
+    Finish(evaluation, key.ticket(), std::nullopt);
+    return v1::ACCEPTED;
+  }
+  const VersionUse pinned = {
+      LineageUse{evaluation->weights.lineage(), evaluation->weights.version(), evaluation->weights.version()}};
+  if (summary.versions != pinned) {
+    *reason = absl::StrCat("evaluation_version: evaluation ", key.ticket(), " is pinned to version ",
+                           evaluation->weights.version(), " of lineage ", evaluation->weights.lineage());
+    Finish(evaluation, key.ticket(), std::nullopt);
+    return v1::REJECTED;
+  }
+  Finish(evaluation, key.ticket(), summary.reward);
+  return v1::ACCEPTED;
+}
+
+void EvaluationPlan::Fail(uint64_t worker, const v1::EpisodeKey& key) {
+  if (key.ticket() == 0 || key.ticket() > options_.episodes || key.issue() == 0) return;
+  Evaluation* evaluation = FindAssigned(key);
+  if (evaluation == nullptr) return;
+  const Episode& episode = evaluation->episodes[key.ticket() - 1];
+  if (episode.state != Episode::State::kAssigned || episode.worker != worker) return;
+  Finish(evaluation, key.ticket(), std::nullopt);
+}
+
+void EvaluationPlan::Finish(Evaluation* evaluation, uint32_t id, std::optional<double> reward) {
+  Episode& episode = evaluation->episodes[id - 1];
+  episode.state = Episode::State::kDone;
+  episode.reward = reward;
+  v1::EvaluationResult& result = evaluation->result;
+  result.set_episodes(result.episodes() + 1);
+  if (!reward.has_value()) result.set_failed(result.failed() + 1);
+  if (result.episodes() == options_.episodes) End(evaluation);
+}
+
+v1::EvaluationResult EvaluationPlan::ResultOf(const Evaluation& evaluation) {
+  v1::EvaluationResult result = evaluation.result;
+  *result.mutable_weights() = evaluation.weights;
+  // By id, so that the bits of the mean do not depend on the order of arrival.
+  double sum = 0.0;
+  uint64_t scored = 0;
+  for (const Episode& episode : evaluation.episodes) {
+    if (!episode.reward.has_value()) continue;
+    sum += *episode.reward;
+    ++scored;
+  }
+  if (scored > 0) result.set_reward_mean(sum / static_cast<double>(scored));
+  return result;
+}
+
+void EvaluationPlan::End(Evaluation* evaluation) {
+  const uint32_t missing = options_.episodes - evaluation->result.episodes();
+  evaluation->result = ResultOf(*evaluation);
+  evaluation->result.set_episodes(options_.episodes);
+  evaluation->result.set_failed(evaluation->result.failed() + missing);
+  evaluation->result.set_complete(true);
+  evaluation->is_over = true;
+  evaluation->members.clear();
+  evaluation->pending.clear();
+  evaluation->episodes.clear();
+  evaluation->episodes.shrink_to_fit();
+  --unfinished_;
+  while (evaluations_.size() > kKeptResults && evaluations_.front().is_over) evaluations_.pop_front();
+}
+
+std::vector<std::string> EvaluationPlan::Tick(MonotonicTime now) {
+  std::vector<std::string> events;
+  for (size_t i = 0; i < evaluations_.size(); ++i) {
+    Evaluation& evaluation = evaluations_[i];
+    if (evaluation.is_over || evaluation.deadline > now) continue;
+    events.push_back(absl::StrCat("evaluation of version ", evaluation.weights.version(), " passed its deadline with ",
+                                  options_.episodes - evaluation.result.episodes(), " of ", options_.episodes,
+                                  " episodes missing: they count as failed"));
+    const size_t before = evaluations_.size();
+    End(&evaluation);
+    i -= before - evaluations_.size();
+  }
+  return events;
+}
+
+MonotonicTime EvaluationPlan::NextDeadline() const {
+  MonotonicTime next = MonotonicTime::InfiniteFuture();
+  for (const Evaluation& evaluation : evaluations_) {
+    if (!evaluation.is_over && evaluation.deadline < next) next = evaluation.deadline;
+  }
+  return next;
+}
+
+std::vector<v1::EvaluationResult> EvaluationPlan::Results() const {
+  std::vector<v1::EvaluationResult> results;
+  results.reserve(evaluations_.size());
+  for (const Evaluation& evaluation : evaluations_) {
+    results.push_back(evaluation.is_over ? evaluation.result : ResultOf(evaluation));
+  }
+  return results;
+}
+
+}  // namespace leeway
