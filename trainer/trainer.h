@@ -65,6 +65,8 @@ class Trainer {
  private:
   class Impl;
 
+  const TrainerOptions options_;
+  const TrainerEnvironment environment_;
   std::atomic<bool> stop_requested_{false};
   std::atomic<int64_t> finished_step_{0};
   std::unique_ptr<Impl> impl_;

@@ -15,10 +15,9 @@ using ::testing::HasSubstr;
 std::vector<double> OneGroup(AdvantageKind kind, const std::vector<double>& rewards) {
   Rewards group(1);
   for (double reward : rewards) group[0].push_back(reward);
+  const Rewards advantages = ComputeAdvantages(kind, group, {false});
   std::vector<double> values;
-  for (const std::optional<double>& advantage : ComputeAdvantages(kind, group, {false})[0]) {
-    values.push_back(advantage.value());
-  }
+  for (const std::optional<double>& advantage : advantages[0]) values.push_back(advantage.value());
   return values;
 }
 

@@ -40,8 +40,8 @@ double SumOfSquares(const float* values, int64_t count) {
 std::vector<ConfigProblem> OptimizerProblems(const OptimizerOptions& options) {
   std::vector<ConfigProblem> problems;
   const LearningRateSchedule& schedule = options.schedule;
-  Check(schedule.peak >= 0 && std::isfinite(schedule.peak), "lr", absl::StrCat(schedule.peak, " is not a number >= 0"),
-        &problems);
+  Check(schedule.peak >= 0 && std::isfinite(schedule.peak), "learning_rate",
+        absl::StrCat(schedule.peak, " is not a number >= 0"), &problems);
   Check(schedule.warmup_steps >= 0, "warmup_steps", absl::StrCat(schedule.warmup_steps, " is negative"), &problems);
   Check(schedule.kind == ScheduleKind::kConstant || schedule.total_steps > schedule.warmup_steps, "warmup_steps",
         absl::StrCat(schedule.warmup_steps, " leaves none of the run's ", schedule.total_steps,

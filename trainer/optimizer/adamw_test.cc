@@ -110,7 +110,7 @@ TEST(OptimizerProblemsTest, ListsEverythingAtOnce) {
   options.max_grad_norm = NAN;
   std::vector<std::string> keys;
   for (const ConfigProblem& problem : OptimizerProblems(options)) keys.push_back(problem.key);
-  EXPECT_THAT(keys, ::testing::ElementsAre("optimizer.lr", "optimizer.warmup_steps", "optimizer.beta1",
+  EXPECT_THAT(keys, ::testing::ElementsAre("optimizer.learning_rate", "optimizer.warmup_steps", "optimizer.beta1",
                                            "optimizer.max_grad_norm"));
 }
 

@@ -1,0 +1,61 @@
+#ifndef LEEWAY_TRAINER_QUEUE_PATIENCE_H_
+#define LEEWAY_TRAINER_QUEUE_PATIENCE_H_
+
+#include <algorithm>
+#include <atomic>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/logging.h"
+#include "base/state_clock.h"
+
+namespace leeway {
+
+namespace internal {
+inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
+template <typename T>
+const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+  return result.status();
+}
+}  // namespace internal
+
+// Calls a queue that may be away for a moment: UNAVAILABLE and DEADLINE_EXCEEDED are asked again, with growing pauses,
+// until `limit` has passed since the first of them. All calls of the trainer are idempotent, so asking again is safe.
+// Everything else is passed on.
+//
+// Blocks the caller in state wait:queue_unavailable. Used by the driving loop only.
+class QueuePatience {
+ public:
+  QueuePatience(absl::Duration limit, StateClock* states, const Clock* clock)
+      : limit_(limit), states_(states), clock_(clock) {}
+
+  template <typename Call>
+  auto operator()(absl::string_view what, Call call) -> decltype(call()) {
+    const Deadline deadline = Deadline::After(limit_, clock_);
+    absl::Duration pause = absl::Milliseconds(20);
+    while (true) {
+      auto result = call();
+      const absl::Status& status = internal::StatusOf(result);
+      const bool is_away =
+          status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kDeadlineExceeded;
+      if (!is_away || deadline.HasPassed()) return result;
+      LEEWAY_LOG_WARNING("{} found no queue and is asked again: {}", std::string(what), status.ToString());
+      ScopedState waiting(states_, "wait:queue_unavailable");
+      absl::SleepFor(std::min(pause, deadline.Remaining()));
+      pause = std::min(pause * 2, absl::Seconds(1));
+    }
+  }
+
+ private:
+  const absl::Duration limit_;
+  StateClock* const states_;
+  const Clock* const clock_;
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_TRAINER_QUEUE_PATIENCE_H_
