@@ -60,7 +60,8 @@ Case<Real> MakeCase(const ModelShape& shape, int64_t sequence_count, uint64_t se
   c.sequences = RandomSequences(shape, lengths, seed + 2);
   c.positions = NextTokenPositions(c.sequences);
   // Behind the last token too: what a prefill in one piece gives.
-  for (int64_t i = 0; i < sequence_count; ++i) c.positions.push_back({.row = c.sequences.starts[i + 1] - 1, .target = 3});
+  for (int64_t i = 0; i < sequence_count; ++i)
+    c.positions.push_back({.row = c.sequences.starts[i + 1] - 1, .target = 3});
   for (size_t i = 0; i < c.positions.size(); ++i) {
     c.positions[i].temperature = i % 2 == 0 ? 1.0f : 0.7f;
     if (i % 4 == 3) {

@@ -1,0 +1,214 @@
+#include "model/model_files.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/ndarray.h"
+#include "base/status_macros.h"
+#include "formats/strict_json.h"
+
+namespace leeway {
+namespace {
+
+constexpr char kConfigFile[] = "config.json";
+constexpr char kWeightsFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+constexpr size_t kFaultsListed = 8;
+
+float WidenBFloat16(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+
+float WidenHalf(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1fu;
+  const uint32_t mantissa = bits & 0x3ffu;
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  const uint32_t wide = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | mantissa << 13;
+  float value;
+  std::memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+
+absl::Status CopyWidened(const NDArray& array, const std::string& name, float* to) {
+  const size_t count = static_cast<size_t>(array.element_count());
+  switch (array.dtype()) {
+    case DType::kF32:
+      std::memcpy(to, array.data(), count * sizeof(float));
+      return absl::OkStatus();
+    case DType::kBF16:
+    case DType::kF16:
+      for (size_t i = 0; i < count; ++i) {
+        uint16_t bits;
+        std::memcpy(&bits, array.data() + i * sizeof(bits), sizeof(bits));
+        to[i] = array.dtype() == DType::kBF16 ? WidenBFloat16(bits) : WidenHalf(bits);
+      }
+      return absl::OkStatus();
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(name, " has dtype ", std::string(DTypeName(array.dtype())),
+                                                     "; weights must be F32, BF16 or F16"));
+  }
+}
+
+bool EndsWith(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+std::string Listed(const std::vector<std::string>& names) {
+  if (names.size() <= kFaultsListed) return absl::StrJoin(names, ", ");
+  const std::vector<std::string> first(names.begin(), names.begin() + kFaultsListed);
+  return absl::StrCat(absl::StrJoin(first, ", "), " and ", names.size() - kFaultsListed, " more");
+}
+
+// The names of the weight files of a directory.
+absl::StatusOr<std::vector<std::string>> WeightFiles(const std::string& directory) {
+  FileSystem* const files = RealFileSystem();
+  if (files->Exists(JoinPath(directory, kWeightsFile))) return std::vector<std::string>{kWeightsFile};
+  const std::string index_path = JoinPath(directory, kIndexFile);
+  if (!files->Exists(index_path)) {
+    return absl::NotFoundError(absl::StrCat(directory, " has neither ", kWeightsFile, " nor ", kIndexFile));
+  }
+  LEEWAY_ASSIGN_OR_RETURN(const std::string text, files->ReadFile(index_path));
+  LEEWAY_ASSIGN_OR_RETURN(const nlohmann::json index, ParseStrictJson(text, index_path));
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(index_path, ": expected an object with an object \"weight_map\""));
+  }
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : index["weight_map"].items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || name.find('/') != std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat(index_path, ": weight_map.\"", tensor, "\" is not a file name"));
+    }
+    names.insert(name);
+  }
+  return std::vector<std::string>(names.begin(), names.end());
+}
+
+}  // namespace
+
+absl::StatusOr<ModelShape> ShapeOf(const LlamaConfig& config) {
+  if (config.rope.type != RopeType::kDefault) {
+    return absl::UnimplementedError(
+        "config.json: this rope_type is not supported; use a model with default rotary positions");
+  }
+  const ModelShape shape = {.vocabulary = config.vocab_size,
+                            .hidden = config.hidden_size,
+                            .layers = config.num_hidden_layers,
+                            .heads = config.num_attention_heads,
+                            .key_value_heads = config.num_key_value_heads,
+                            .head_dim = config.head_dim,
+                            .intermediate = config.intermediate_size,
+                            .max_positions = config.max_position_embeddings,
+                            .rope_theta = config.rope.theta,
+                            .rms_epsilon = config.rms_norm_eps,
+                            .tied_head = config.tie_word_embeddings};
+  LEEWAY_RETURN_IF_ERROR(shape.Validate());
+  return shape;
+}
+
+LlamaConfig ConfigOf(const ModelShape& shape) {
+  LlamaConfig config;
+  config.vocab_size = shape.vocabulary;
+  config.hidden_size = shape.hidden;
+  config.num_hidden_layers = shape.layers;
+  config.num_attention_heads = shape.heads;
+  config.num_key_value_heads = shape.key_value_heads;
+  config.head_dim = shape.head_dim;
+  config.intermediate_size = shape.intermediate;
+  config.max_position_embeddings = shape.max_positions;
+  config.rope.theta = shape.rope_theta;
+  config.rms_norm_eps = shape.rms_epsilon;
+  config.tie_word_embeddings = shape.tied_head;
+  return config;
+}
+
+std::vector<NamedTensor> ParameterTensors(const ModelShape& shape, absl::Span<const float> flat) {
+  LEEWAY_CHECK(static_cast<int64_t>(flat.size()) == shape.ParameterCount()) << flat.size();
+  std::vector<NamedTensor> tensors;
+  for (const ParameterInfo& info : ParameterLayout(shape)) {
+    // NDArray has no read-only form; nobody writes through these.
+    std::byte* bytes = reinterpret_cast<std::byte*>(const_cast<float*>(flat.data() + info.offset));
+    tensors.push_back({info.name, NDArray(DType::kF32, info.shape, bytes, nullptr)});
+  }
+  return tensors;
+}
+
+absl::StatusOr<std::vector<float>> ReadParameters(const ModelShape& shape, absl::Span<const SafetensorsFile> files) {
+  std::vector<float> flat(static_cast<size_t>(shape.ParameterCount()));
+  std::set<std::string> known;
+  std::vector<std::string> missing, misshapen, unexpected;
+  for (const ParameterInfo& info : ParameterLayout(shape)) {
+    known.insert(info.name);
+    const auto holder =
+        std::find_if(files.begin(), files.end(), [&](const SafetensorsFile& f) { return f.Contains(info.name); });
+    if (holder == files.end()) {
+      missing.push_back(info.name);
+      continue;
+    }
+    LEEWAY_ASSIGN_OR_RETURN(const NDArray array, holder->Tensor(info.name));
+    if (array.shape() != info.shape) {
+      misshapen.push_back(absl::StrCat(info.name, " is [", absl::StrJoin(array.shape(), ", "), "], expected [",
+                                       absl::StrJoin(info.shape, ", "), "]"));
+      continue;
+    }
+    LEEWAY_RETURN_IF_ERROR(
+        CopyWidened(array, absl::StrCat(holder->path(), ": ", info.name), flat.data() + info.offset));
+  }
+  for (const SafetensorsFile& file : files) {
+    for (const SafetensorsEntry& entry : file.entries()) {
+      if (known.count(entry.name) > 0) continue;
+      // Constants that old releases stored, and the second name of a tied head.
+      if (EndsWith(entry.name, "rotary_emb.inv_freq") || (shape.tied_head && entry.name == "lm_head.weight")) continue;
+      unexpected.push_back(entry.name);
+    }
+  }
+  if (missing.empty() && misshapen.empty() && unexpected.empty()) return flat;
+  std::vector<std::string> parts;
+  if (!missing.empty()) parts.push_back(absl::StrCat("missing: ", Listed(missing)));
+  if (!misshapen.empty()) parts.push_back(absl::StrCat("wrong shape: ", Listed(misshapen)));
+  if (!unexpected.empty()) parts.push_back(absl::StrCat("unexpected: ", Listed(unexpected)));
+  return absl::InvalidArgumentError(absl::StrCat(files.empty() ? "no weight files" : files[0].path(),
+                                                 " does not hold the weights that config.json describes; ",
+                                                 absl::StrJoin(parts, "; ")));
+}
+
+absl::StatusOr<ModelDirectory> ReadModelDirectory(const std::string& directory) {
+  const std::string config_path = JoinPath(directory, kConfigFile);
+  LEEWAY_ASSIGN_OR_RETURN(const std::string text, RealFileSystem()->ReadFile(config_path));
+  LEEWAY_ASSIGN_OR_RETURN(const LlamaConfig config, ParseLlamaConfig(text, config_path));
+  ModelDirectory model;
+  LEEWAY_ASSIGN_OR_RETURN(model.shape, ShapeOf(config));
+  model.bos_token_id = config.bos_token_id;
+  model.eos_token_ids = config.eos_token_ids;
+  LEEWAY_ASSIGN_OR_RETURN(const std::vector<std::string> names, WeightFiles(directory));
+  std::vector<SafetensorsFile> files;
+  for (const std::string& name : names) {
+    LEEWAY_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(JoinPath(directory, name)));
+    files.push_back(std::move(file));
+  }
+  LEEWAY_ASSIGN_OR_RETURN(model.parameters, ReadParameters(model.shape, files));
+  return model;
+}
+
+absl::Status WriteModelDirectory(FileSystem* file_system, const std::string& directory, const ModelDirectory& model) {
+  LEEWAY_RETURN_IF_ERROR(model.shape.Validate());
+  LEEWAY_RETURN_IF_ERROR(file_system->CreateDirectory(directory));
+  LlamaConfig config = ConfigOf(model.shape);
+  config.bos_token_id = model.bos_token_id;
+  config.eos_token_ids = model.eos_token_ids;
+  LEEWAY_RETURN_IF_ERROR(WriteSafetensors(file_system, JoinPath(directory, kWeightsFile),
+                                          ParameterTensors(model.shape, model.parameters), {{"format", "pt"}}));
+  return file_system->WriteFileAtomically(JoinPath(directory, kConfigFile), FormatLlamaConfig(config));
+}
+
+}  // namespace leeway
