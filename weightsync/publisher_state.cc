@@ -180,8 +180,11 @@ void PublisherState::OnReady(MonotonicTime now, Receivers::iterator entry) {
   transfer->set_bucket_bytes(options_.bucket_bytes);
   transfer->set_deadline_ms(MillisecondsUntil(now, receiver.deadline));
   transfer->set_relabel(receiver.is_relabel);
-  if (receiver.is_member && receiver.transport == kSharedMemoryTransport && !receiver.is_relabel)
-    transfer->set_shared_memory_name(shared_memory_name_);
+  const bool can_map = offer_.is_linked || HasMapped(receiver, offer_.name);
+  receiver.loads_through.clear();
+  if (receiver.is_member && receiver.transport == kSharedMemoryTransport && !receiver.is_relabel && can_map)
+    receiver.loads_through = offer_.name;
+  transfer->set_shared_memory_name(receiver.loads_through);
   Send(entry->first, receiver.load_epoch, std::move(message));
 }
 
@@ -201,8 +204,7 @@ void PublisherState::OnVerified(MonotonicTime now, Receivers::iterator entry, co
   if (receiver.is_member) {
     if (!receiver.is_relabel) {
       prepared_.bytes_sent += manifest.total_bytes();
-      if (!shared_memory_name_.empty() && receiver.transport == kSharedMemoryTransport)
-        RememberSegment(shared_memory_name_, &receiver.mapped);
+      if (!receiver.loads_through.empty()) RememberSegment(receiver.loads_through, &receiver.mapped);
     }
     return;
   }
@@ -284,8 +286,13 @@ absl::Status PublisherState::CheckVersion(const v1::WeightsVersion& weights) con
   return absl::OkStatus();
 }
 
+bool PublisherState::IsRepeat(const v1::WeightsVersion& weights) const {
+  return (phase_ == Phase::kPrepared && IsSameVersion(publishing_->weights(), weights)) ||
+         (committed_.has_value() && IsSameVersion(committed_->weights(), weights));
+}
+
 absl::StatusOr<bool> PublisherState::StartPublish(MonotonicTime now, v1::Manifest manifest,
-                                                  const std::string& shared_memory_name, MonotonicTime deadline) {
+                                                  const SharedMemoryOffer& offer, MonotonicTime deadline) {
   LEEWAY_RETURN_IF_ERROR(CheckVersion(manifest.weights()));
   for (const std::optional<v1::Manifest>* earlier : {&publishing_, &committed_}) {
     if (!earlier->has_value() || !IsSameVersion((*earlier)->weights(), manifest.weights())) continue;
@@ -303,7 +310,7 @@ absl::StatusOr<bool> PublisherState::StartPublish(MonotonicTime now, v1::Manifes
   }
 
   publishing_ = std::move(manifest);
-  shared_memory_name_ = shared_memory_name;
+  offer_ = offer;
   started_ = now;
   publish_deadline_ = deadline;
   phase_ = Phase::kPreparing;
@@ -414,11 +421,18 @@ absl::Status PublisherState::CheckFetch(const v1::WorkerIdentity& identity, cons
       absl::StrCat("producer ", identity.producer_id(), " epoch ", identity.epoch(), " is not attached"));
 }
 
+bool PublisherState::HasMapped(const Receiver& receiver, const std::string& shared_memory_name) {
+  return std::find(receiver.mapped.begin(), receiver.mapped.end(), shared_memory_name) != receiver.mapped.end();
+}
+
+bool PublisherState::has_shared_memory_receivers() const {
+  return std::any_of(receivers_.begin(), receivers_.end(),
+                     [](const auto& entry) { return entry.second.transport == kSharedMemoryTransport; });
+}
+
 bool PublisherState::AllHaveMapped(const std::string& shared_memory_name) const {
   return std::all_of(receivers_.begin(), receivers_.end(), [&](const auto& entry) {
-    const Receiver& receiver = entry.second;
-    return receiver.transport != kSharedMemoryTransport ||
-           std::find(receiver.mapped.begin(), receiver.mapped.end(), shared_memory_name) != receiver.mapped.end();
+    return entry.second.transport != kSharedMemoryTransport || HasMapped(entry.second, shared_memory_name);
   });
 }
 

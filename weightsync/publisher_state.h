@@ -51,6 +51,14 @@ class PublisherState {
     absl::Duration heartbeat_timeout = absl::Seconds(15);
   };
 
+  // The shared-memory object that holds the bytes of a publish, for members with that transport. Empty name: there is
+  // none, they fetch.
+  struct SharedMemoryOffer {
+    std::string name;
+    // Anybody may open it; otherwise only who has it mapped already can use it, and the others fetch.
+    bool is_linked = false;
+  };
+
   struct Outgoing {
     ConnectionId connection = 0;
     // Unset: only close.
@@ -70,11 +78,12 @@ class PublisherState {
   // Whether this version may be published at all, before anything is hashed. INVALID_ARGUMENT: unset, or older than the
   // committed version. FAILED_PRECONDITION: another version is prepared and neither committed nor abandoned.
   absl::Status CheckVersion(const v1::WeightsVersion& weights) const;
-  // Announces to all attached receivers; those in the middle of a joiner's load change over. `shared_memory_name` goes
-  // to members with that transport. False: this version was prepared or committed with the same digest, and prepared()
-  // is the same answer as then. Errors: as CheckVersion; INVALID_ARGUMENT if the version was published with other
-  // bytes.
-  absl::StatusOr<bool> StartPublish(MonotonicTime now, v1::Manifest manifest, const std::string& shared_memory_name,
+  // True if this version is prepared or committed: publishing it again is only a question.
+  bool IsRepeat(const v1::WeightsVersion& weights) const;
+  // Announces to all attached receivers; those in the middle of a joiner's load change over. False: a repeat with the
+  // same digest, and prepared() is the same answer as then. Errors: as CheckVersion; INVALID_ARGUMENT if the version
+  // was published with other bytes.
+  absl::StatusOr<bool> StartPublish(MonotonicTime now, v1::Manifest manifest, const SharedMemoryOffer& offer,
                                     MonotonicTime deadline);
   // True when no member of the started publish is still on its way.
   bool is_prepared() const { return phase_ != Phase::kPreparing; }
@@ -98,8 +107,9 @@ class PublisherState {
   const std::optional<v1::Manifest>& committed() const { return committed_; }
   // What an identity may fetch at this moment: the version it is transferring. NOT_FOUND if it is not.
   absl::Status CheckFetch(const v1::WorkerIdentity& identity, const v1::WeightsVersion& weights) const;
-  // True if every attached receiver with transport shared_memory has proved a load through the object of this name, so
-  // that it has it mapped.
+  // Whether any attached receiver has the transport shared_memory, and whether all of those have proved a load through
+  // the object of this name, so that they have it mapped.
+  bool has_shared_memory_receivers() const;
   bool AllHaveMapped(const std::string& shared_memory_name) const;
 
  private:
@@ -123,6 +133,8 @@ class PublisherState {
     uint64_t load_epoch = 0;
     MonotonicTime deadline = MonotonicTime::InfiniteFuture();
     bool is_relabel = false;
+    // Loads through this object; empty: through Fetch.
+    std::string loads_through;
     // Last told to swap in; and what it certainly holds, as far as known (a relabel needs that).
     std::optional<Held> offered;
     std::optional<Held> newest;
@@ -131,6 +143,7 @@ class PublisherState {
   };
   using Receivers = std::map<ConnectionId, Receiver>;
 
+  static bool HasMapped(const Receiver& receiver, const std::string& shared_memory_name);
   const v1::Manifest& LoadOf(const Receiver& receiver) const;
   bool IsAnswer(const Receiver& receiver, const v1::ReceiverMessage& message, const v1::WeightsVersion& weights) const;
   void OnHello(MonotonicTime now, ConnectionId connection, const v1::ReceiverMessage::Hello& hello);
@@ -165,7 +178,7 @@ class PublisherState {
   Phase phase_ = Phase::kIdle;
   // The publish in progress, prepared, or last ended.
   std::optional<v1::Manifest> publishing_;
-  std::string shared_memory_name_;
+  SharedMemoryOffer offer_;
   MonotonicTime started_;
   MonotonicTime publish_deadline_;
   PreparedPublish prepared_;

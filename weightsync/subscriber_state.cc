@@ -178,8 +178,12 @@ void SubscriberState::TryStartLoad() {
   load_->stage = Stage::kLoading;
 }
 
+bool SubscriberState::has_load() const {
+  return load_.has_value() && load_->stage == Stage::kLoading && !load_->is_taken;
+}
+
 std::optional<SubscriberState::Load> SubscriberState::TakeLoad() {
-  if (!load_.has_value() || load_->stage != Stage::kLoading || load_->is_taken) return std::nullopt;
+  if (!has_load()) return std::nullopt;
   load_->is_taken = true;
   return load_->load;
 }

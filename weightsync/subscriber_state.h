@@ -65,6 +65,7 @@ class SubscriberState {
 
   // ---- loading ------------------------------------------------------------------------------------------------------
   // The load to be started now, once.
+  bool has_load() const;
   std::optional<Load> TakeLoad();
   bool IsWanted(uint64_t load_id) const;
   // OK: the buffer holds the announced bytes, proved by digest. Late results are ignored.

@@ -2,6 +2,7 @@
 #define LEEWAY_WEIGHTSYNC_WEIGHT_CLIENT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,10 +17,10 @@ class ReceiverTransport;
 
 // The receiver of DESIGN 3.4 over gRPC, in a rollout worker's process.
 //
-// Threads: one that keeps the control stream (connects, reads, tries again with back-off and jitter), one that writes
-// to it (answers, heartbeats), one that loads and verifies bytes. The methods only take a lock for a moment: the engine
-// is never held up by a transfer. Memory: two buffers of the model's size (active and shadow), mapped once, plus one
-// bucket. A version that the engine still holds keeps its buffer; the next load waits for it.
+// Threads: gRPC's own (control stream), one that keeps the time (connects, tries again with back-off and jitter,
+// heartbeats), one that loads and verifies bytes. The methods only take a lock for a moment: the engine is never held
+// up by a transfer. Memory: two buffers of the model's size (active and shadow), mapped once, plus one bucket. A
+// version that the engine still holds keeps its buffer; the next load waits for it.
 class GrpcWeightSubscriber : public WeightSubscriber {
  public:
   struct Options {
@@ -51,8 +52,9 @@ class GrpcWeightSubscriber : public WeightSubscriber {
   // Why it was fenced last; empty if it never was. For logs.
   std::string fence_reason() const;
 
-  // For tests: receives bytes through `transport` instead of Options::transport. Before SetIdentity.
-  void ReplaceTransportForTest(std::unique_ptr<ReceiverTransport> transport);
+  // For tests: `wrap` gets the real transport and returns the one to use. Before SetIdentity.
+  void WrapTransportForTest(
+      const std::function<std::unique_ptr<ReceiverTransport>(std::unique_ptr<ReceiverTransport>)>& wrap);
 
  private:
   class Impl;
