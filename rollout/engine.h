@@ -116,9 +116,9 @@ class Engine {
   // ---- weights ----------------------------------------------------------------------------------------------------
   // Unset before the first Swap; no turn runs before it.
   WeightsId weights() const;
-  // Newer weights lie ready: mode `finish` admits no more turns until Swap, so that ready_to_swap comes. Other modes
-  // need no warning.
-  void RequestSwap();
+  // Whether newer weights lie ready: then mode `finish` admits no more turns, so that ready_to_swap comes. Other modes
+  // need no warning. Swap takes the request back.
+  void SetSwapRequested(bool is_requested);
   // Whether the weights may change at this token boundary. Who pins an episode to its weights (evaluation) does not
   // ask.
   bool ready_to_swap() const;

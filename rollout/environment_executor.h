@@ -27,6 +27,7 @@ struct EnvironmentCall {
   std::shared_ptr<EnvironmentSlot> slot;
   // Not null: make a new environment of this task and Reset(seed) it. Null: Step(answer).
   const Task* reset_task = nullptr;
+  EpisodeKey key;
   uint64_t seed = 0;
   std::string answer;
   // From the start of its execution, time in the queue not counted.
@@ -35,9 +36,10 @@ struct EnvironmentCall {
 
 struct EnvironmentAnswer {
   uint64_t call = 0;
-  // DEADLINE_EXCEEDED: `timeout` passed; a later result is thrown away. INTERNAL: the environment threw, with what it
-  // said. Else the environment's own.
+  // Not OK: the environment's own status; INTERNAL with what it said if it threw; DEADLINE_EXCEEDED if `timed_out`.
   absl::Status status;
+  // `timeout` passed; a later result is thrown away.
+  bool timed_out = false;
   // Of a reset: the observation in `next`, running.
   StepResult result;
   absl::Duration took;

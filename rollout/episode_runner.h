@@ -32,6 +32,7 @@ struct EpisodeLimits {
 };
 
 struct EpisodeRunnerOptions {
+  uint64_t seed = 0;  // the run's
   EpisodeLimits limits;
   SamplingParameters training_sampling;
   SamplingParameters evaluation_sampling;
@@ -68,18 +69,19 @@ class EpisodeRunner {
   ~EpisodeRunner();
 
   // Starts member `member` of the ticket.
-  void Start(const v1::Ticket& ticket, uint32_t member);
-  // A member that could not be started: a FAILED trajectory without having run.
+  void Start(std::shared_ptr<const v1::Ticket> ticket, uint32_t member);
+  // A member that is not to be started: a FAILED trajectory without having run.
   void Refuse(const v1::Ticket& ticket, uint32_t member, v1::Failure::Fault fault, const std::string& code,
               const std::string& message);
-  // Ends the running episodes of a ticket with FAILED trajectories (fault TIMEOUT, `code`).
-  void FailTicket(uint64_t ticket, bool evaluation, const std::string& code, const std::string& message);
+  // Ends the running episodes of a ticket's issue with FAILED trajectories (fault TIMEOUT, `code`).
+  void FailTicket(const v1::Ticket& ticket, const std::string& code, const std::string& message);
   // Forgets episodes without a trajectory.
-  void AbandonTicket(uint64_t ticket, bool evaluation);
+  void AbandonTicket(const v1::Ticket& ticket);
   void AbandonAll();
 
-  // Takes the environments' answers and fires timers; starts turns in the engine.
-  void Poll();
+  // Takes the environments' answers and fires timers; starts turns in the engine. True if there was an answer or a
+  // timer due.
+  bool Poll();
   // What Engine::Step returned.
   void HandleFinishedTurns(absl::Span<const FinishedTurn> turns);
   // Moves the trajectories finished since the last call to the end of `trajectories`.
