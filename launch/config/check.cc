@@ -1,0 +1,344 @@
+#include "launch/config/check.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/failpoint.h"
+#include "fmt/format.h"
+#include "formats/model_config.h"
+#include "launch/roles/task_options.h"
+#include "launch/roles/trainer_role.h"
+#include "rpc/address.h"
+
+namespace leeway {
+namespace {
+
+// Collects complaints about one configuration.
+class Checker {
+ public:
+  explicit Checker(const ResolvedConfig& resolved) : config_(resolved.config), resolved_(resolved) {}
+
+  std::vector<Diagnostic> Run() {
+    CheckModel();
+    CheckModelDirectory();
+    CheckGroups();
+    CheckQueue();
+    CheckStaleness();
+    CheckTrainer();
+    CheckPlaces();
+    CheckPorts();
+    CheckFaults();
+    return std::move(errors_);
+  }
+
+ private:
+  int64_t Integer(const char* key) const { return config_.GetInteger(key); }
+  const std::string& Text(const char* key) const { return config_.GetString(key); }
+
+  void Error(const std::string& key, std::string message) {
+    errors_.push_back({config_.PlaceOf(key), key, std::move(message)});
+  }
+
+  // The first of the keys that somebody wrote: errors between keys point at it.
+  std::string Written(std::initializer_list<const char*> keys) const {
+    for (const char* key : keys) {
+      if (!config_.IsDefault(key)) return key;
+    }
+    return *keys.begin();
+  }
+
+  void CheckModel() {
+    const int64_t hidden = Integer("model.hidden");
+    const int64_t heads = Integer("model.heads");
+    const int64_t groups = Integer("model.key_value_heads");
+    if (Integer("model.head_dim") == 0) {
+      Error(Written({"model.heads", "model.hidden"}),
+            fmt::format("model.hidden = {} is not divisible by model.heads = {}; change one, or set model.head_dim",
+                        hidden, heads));
+    } else if (Integer("model.head_dim") % 2 != 0) {
+      Error(Written({"model.head_dim", "model.heads", "model.hidden"}),
+            fmt::format("heads are {} wide; rotary positions need an even width", Integer("model.head_dim")));
+    }
+    if (heads % groups != 0) {
+      Error("model.key_value_heads", fmt::format("expected a divisor of model.heads = {}, got {}", heads, groups));
+    }
+    if (resolved_.task == nullptr) return;
+    const int64_t needed = resolved_.task->max_episode_tokens();
+    if (Integer("model.max_positions") < needed) {
+      Error("model.max_positions", fmt::format("expected at least {}, what the longest episode of {} needs, got {}",
+                                               needed, Text("task.name"), Integer("model.max_positions")));
+    }
+    for (const char* key : {"model.hidden", "model.layers", "model.intermediate", "model.heads", "model.max_positions",
+                            "model.head_dim"}) {
+      if (Integer(key) > (int64_t{1} << 30))
+        Error(key, fmt::format("expected at most {}, got {}", int64_t{1} << 30, Integer(key)));
+    }
+  }
+
+  void CheckModelDirectory() {
+    const std::string& directory = Text("model.directory");
+    if (directory.empty()) return;
+    std::error_code error;
+    if (!std::filesystem::is_directory(directory, error)) {
+      Error("model.directory", fmt::format("no such folder: {}", directory));
+      return;
+    }
+    const std::string config_path = directory + "/config.json";
+    if (!std::filesystem::exists(config_path, error)) return;
+    std::stringstream text;
+    text << std::ifstream(config_path).rdbuf();
+    const absl::StatusOr<LlamaConfig> llama = ParseLlamaConfig(text.str(), config_path);
+    if (!llama.ok()) {
+      Error("model.directory", std::string(llama.status().message()));
+      return;
+    }
+    const auto compare = [&](const char* key, const char* name, int64_t theirs) {
+      if (Integer(key) != theirs) {
+        Error(config_.IsDefault(key) ? "model.directory" : key,
+              fmt::format("{} = {}, but {} says {} = {}", key, Integer(key), config_path, name, theirs));
+      }
+    };
+    compare("model.hidden", "hidden_size", llama->hidden_size);
+    compare("model.layers", "num_hidden_layers", llama->num_hidden_layers);
+    compare("model.heads", "num_attention_heads", llama->num_attention_heads);
+    compare("model.key_value_heads", "num_key_value_heads", llama->num_key_value_heads);
+    compare("model.head_dim", "head_dim", llama->head_dim);
+    compare("model.intermediate", "intermediate_size", llama->intermediate_size);
+    if (resolved_.tokenizer != nullptr && llama->vocab_size != resolved_.tokenizer->vocabulary_size()) {
+      Error("model.directory",
+            fmt::format("vocabularies differ: {} has {} tokens, task {} uses the {} vocabulary of {}", config_path,
+                        llama->vocab_size, Text("task.name"), resolved_.tokenizer->name(),
+                        resolved_.tokenizer->vocabulary_size()));
+    }
+  }
+
+  void CheckGroups() {
+    const int64_t size = Integer("trainer.group_size");
+    const std::string& advantage = Text("objective.advantage");
+    if (size < 2 && advantage != "reinforce_pp_baseline") {
+      Error(Written({"trainer.group_size", "objective.advantage"}),
+            fmt::format("groups of 1 have advantage 0 under `{}`: nothing would be learnt; expected at least 2",
+                        advantage));
+    }
+    if (Text("queue.short_group") == "train" && Integer("queue.short_group_minimum") > size) {
+      Error("queue.short_group_minimum", fmt::format("expected at most trainer.group_size = {}, got {}", size,
+                                                     Integer("queue.short_group_minimum")));
+    }
+  }
+
+  void CheckQueue() {
+    const int64_t batch = Integer("trainer.groups_per_step");
+    const int64_t size = Integer("trainer.group_size");
+    const int64_t largest = Integer("queue.max_trajectory_bytes");
+    if (Integer("queue.max_groups") < batch) {
+      Error("queue.max_groups",
+            fmt::format(
+                "the trainer would wait for ever: a batch is {} groups (trainer.groups_per_step), the queue holds {}",
+                batch, Integer("queue.max_groups")));
+    }
+    if (largest == 0) return;
+    // In floating point: the product of legal keys may not fit an integer.
+    const double needed = static_cast<double>(batch) * static_cast<double>(size) * static_cast<double>(largest);
+    if (needed > static_cast<double>(Integer("queue.max_bytes"))) {
+      Error("queue.max_bytes", fmt::format("the trainer would wait for ever: a batch reserves {} groups x {} episodes "
+                                           "x {} bytes = {:.0f} bytes, the queue holds {}",
+                                           batch, size, largest, needed, Integer("queue.max_bytes")));
+    }
+    if (resolved_.task != nullptr && resolved_.tokenizer != nullptr) {
+      const int64_t possible = LargestTrajectoryBytes(*resolved_.task, resolved_.tokenizer->vocabulary_size());
+      if (largest < possible) {
+        Error("queue.max_trajectory_bytes",
+              fmt::format("expected at least {}, what the longest episode of {} may take, got {}", possible,
+                          Text("task.name"), largest));
+      }
+    }
+  }
+
+  void CheckStaleness() {
+    const std::string& order = Text("staleness.order");
+    if (Text("staleness.breach") == "wait" && order != "ticket") {
+      Error(Written({"staleness.breach", "staleness.order"}),
+            fmt::format("`wait` needs order `ticket`, got order `{}`: a group taken late could never be waited for",
+                        order));
+    }
+    if (Text("mode") == "sync" && !config_.IsDefault("staleness.budget") && Integer("staleness.budget") != 0) {
+      Error("staleness.budget",
+            fmt::format("mode `sync` takes turns, so no lag can occur; expected 0 or nothing, got {}",
+                        Integer("staleness.budget")));
+    }
+  }
+
+  void CheckTrainer() {
+    if (Integer("trainer.updates_per_step") > Integer("trainer.groups_per_step")) {
+      Error("trainer.updates_per_step",
+            fmt::format("a batch of {} groups can not be split into {} updates", Integer("trainer.groups_per_step"),
+                        Integer("trainer.updates_per_step")));
+    }
+    if (resolved_.task != nullptr && Integer("trainer.warm_start.steps") > 0 &&
+        !resolved_.task->Demonstrate(resolved_.task->TrainSeed(1, 0)).has_value()) {
+      Error("trainer.warm_start.steps", fmt::format("task {} has no demonstrations to start from", Text("task.name")));
+    }
+    if (resolved_.task == nullptr || Integer("model.head_dim") == 0) return;
+    for (const ConfigProblem& problem :
+         TrainerProblems(TrainerOptionsOf(config_, *resolved_.task, resolved_.tokenizer->vocabulary_size(), ""))) {
+      const std::string key = FindKey(problem.key) != nullptr ? problem.key : "trainer.steps";
+      bool is_known = false;
+      for (const Diagnostic& error : errors_) is_known |= error.key == key;
+      if (!is_known) Error(key, problem.message);
+    }
+  }
+
+  void CheckPlaces() {
+    const std::string& name = Text("run.name");
+    if (name.find('/') != std::string::npos || name == "." || name == "..") {
+      Error("run.name", fmt::format("expected a name without '/', got \"{}\"", name));
+    }
+    std::filesystem::path directory = Text("run.directory");
+    std::error_code error;
+    const std::filesystem::path run = directory / name;
+    if (std::filesystem::exists(run, error) && !std::filesystem::is_directory(run, error)) {
+      Error("run.name", fmt::format("{} exists and is no folder", run.string()));
+      return;
+    }
+    // The nearest part that exists decides whether the rest can be made.
+    while (!std::filesystem::exists(directory, error) && directory.has_relative_path())
+      directory = directory.parent_path();
+    if (!std::filesystem::is_directory(directory, error)) {
+      Error("run.directory", fmt::format("{} is no folder", directory.string()));
+    } else if (access(directory.c_str(), W_OK) != 0) {
+      Error("run.directory", fmt::format("{} is not writable", directory.string()));
+    }
+  }
+
+  void CheckPorts() {
+    for (const char* key : {"queue.address", "weights.address"}) {
+      if (Text(key).empty()) continue;
+      const absl::StatusOr<RpcAddress> address = ParseRpcAddress(Text(key));
+      if (!address.ok()) {
+        Error(key, std::string(address.status().message()));
+      } else if (!address->is_unix()) {
+        CheckPort(key, address->port, "");
+      }
+    }
+    if (!Text("queue.address").empty() && Text("queue.address") == Text("weights.address")) {
+      Error("weights.address", "is the queue's address too; expected another one");
+    }
+    const int64_t base = Integer("metrics.port");
+    if (base == 0) return;
+    const int64_t last = base + 1 + Integer("rollout.workers");
+    if (last > 65535) {
+      Error("metrics.port", fmt::format("the last process would need port {}; expected at most {}", last,
+                                        65535 - 1 - Integer("rollout.workers")));
+      return;
+    }
+    for (int64_t port = base; port <= last; ++port) {
+      CheckPort("metrics.port", static_cast<int>(port),
+                port == base ? "" : fmt::format(" (metrics.port + {})", port - base));
+    }
+  }
+
+  void CheckPort(const char* key, int port, const std::string& remark) {
+    if (port == 0) return;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const bool is_free =
+        bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 && listen(fd, 1) == 0;
+    close(fd);
+    if (!is_free) Error(key, fmt::format("port {}{} is busy; choose another one", port, remark));
+  }
+
+  void CheckFaults() {
+    for (const char* key : {"fault.queue", "fault.rollout", "fault.trainer"}) {
+      if (Text(key).empty()) continue;
+      const absl::Status armed = FailpointArm(Text(key));
+      FailpointDisarmAll();
+      if (!armed.ok()) Error(key, std::string(armed.message()));
+    }
+  }
+
+  const Config& config_;
+  const ResolvedConfig& resolved_;
+  std::vector<Diagnostic> errors_;
+};
+
+std::string HumanBytes(double bytes) {
+  const char* unit = "B";
+  for (const char* next : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (bytes < 1024) break;
+    bytes /= 1024;
+    unit = next;
+  }
+  return fmt::format("{:.{}f} {}", bytes, bytes < 10 && *unit != 'B' ? 1 : 0, unit);
+}
+
+}  // namespace
+
+std::vector<Diagnostic> CheckConfig(const ResolvedConfig& resolved) {
+  std::vector<Diagnostic> errors = resolved.errors;
+  std::vector<Diagnostic> more = Checker(resolved).Run();
+  errors.insert(errors.end(), more.begin(), more.end());
+  return errors;
+}
+
+std::vector<Diagnostic> CheckResume(const Config& existing, const Config& wanted) {
+  std::vector<Diagnostic> errors;
+  for (const ConfigDifference& difference : CompareForResume(existing, wanted)) {
+    if (!difference.is_refused) continue;
+    const bool may_grow = FindKey(difference.key)->resume() == ResumeRule::kMayGrow;
+    errors.push_back({wanted.PlaceOf(difference.key), difference.key,
+                      fmt::format("the run that exists has {}, wanted is {}; {}", difference.before, difference.after,
+                                  may_grow ? "a resume may raise it, not lower it"
+                                           : "a resume can not change it (choose another run.name)")});
+  }
+  return errors;
+}
+
+std::string DescribeFeasibility(const ResolvedConfig& resolved) {
+  const Config& config = resolved.config;
+  if (resolved.task == nullptr || resolved.tokenizer == nullptr || config.GetInteger("model.head_dim") == 0) return "";
+  const ModelShape shape = ShapeOf(config, resolved.tokenizer->vocabulary_size());
+  const double parameters = static_cast<double>(shape.ParameterCount());
+  const double batch =
+      static_cast<double>(config.GetInteger("trainer.groups_per_step") * config.GetInteger("trainer.group_size"));
+  const double tokens = resolved.task->max_episode_tokens();
+  const double cache = 2.0 * 4.0 * static_cast<double>(shape.layers * shape.key_value_heads * shape.head_dim);
+  const double activations =
+      4.0 * static_cast<double>(shape.layers) * static_cast<double>(8 * shape.hidden + 3 * shape.intermediate) +
+      4.0 * static_cast<double>(shape.vocabulary);
+  const double micro_batch =
+      std::min(static_cast<double>(config.GetInteger("trainer.micro_batch_tokens")), batch * tokens);
+  const double queue =
+      std::min(static_cast<double>(config.GetInteger("queue.max_bytes")),
+               static_cast<double>(config.GetInteger("queue.max_groups") * config.GetInteger("trainer.group_size") *
+                                   config.GetInteger("queue.max_trajectory_bytes")));
+  std::string text;
+  text += fmt::format("model        {:.0f} parameters ({}), vocabulary {} ({})\n", parameters,
+                      HumanBytes(4 * parameters), shape.vocabulary, resolved.tokenizer->name());
+  text += fmt::format("episodes     at most {:.0f} tokens in {} turns, {} a trajectory; {:.0f} a step\n", tokens,
+                      resolved.task->max_turns(),
+                      HumanBytes(static_cast<double>(config.GetInteger("queue.max_trajectory_bytes"))), batch);
+  text += fmt::format("queue        {} groups, {} reserved at most, up to {} with unsettled steps\n",
+                      config.GetInteger("queue.max_groups"), HumanBytes(queue),
+                      HumanBytes(static_cast<double>(config.GetInteger("queue.max_bytes"))));
+  text += fmt::format(
+      "memory       trainer about {}, each of {} rollout workers about {}, weights in flight {}\n",
+      HumanBytes(4 * parameters * 6 + micro_batch * activations), config.GetInteger("rollout.workers"),
+      HumanBytes(4 * parameters * 3 + cache * tokens * static_cast<double>(config.GetInteger("rollout.slots"))),
+      HumanBytes(8 * parameters));
+  text += fmt::format("staleness    lag of a trained token at most {}\n",
+                      config.GetString("mode") == "sync" ? 0 : config.GetInteger("staleness.budget"));
+  return text;
+}
+
+}  // namespace leeway

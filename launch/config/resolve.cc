@@ -1,0 +1,108 @@
+#include "launch/config/resolve.h"
+
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include "envs/registry.h"
+#include "fmt/format.h"
+#include "launch/config/nearest.h"
+#include "launch/roles/task_options.h"
+
+namespace leeway {
+namespace {
+
+// A derived value keeps the place of the key that asked for it, so that a complaint about it points at something the
+// user wrote.
+void Derive(Config* config, const std::string& key, ConfigValue value) {
+  config->Set(key, std::move(value), config->PlaceOf(key));
+}
+
+// Relative paths in a file are relative to that file; on the command line to the working directory.
+void MakeAbsolute(Config* config, const std::string& key) {
+  const std::string& value = config->GetString(key);
+  if (value.empty() || value.front() == '/') return;
+  const std::string& file = config->PlaceOf(key).file;
+  std::filesystem::path base;
+  std::error_code error;
+  if (std::filesystem::is_regular_file(file, error)) base = std::filesystem::path(file).parent_path();
+  Derive(config, key, std::filesystem::absolute(base / value).lexically_normal().string());
+}
+
+// The tasks' complaints name their keys: one diagnostic a line, at the key's place.
+void AddTaskErrors(const Config& config, const absl::Status& status, std::vector<Diagnostic>* errors) {
+  std::istringstream lines{std::string(status.message())};
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty()) continue;
+    std::string key = config.GetString("task.file").empty() ? "task.name" : "task.file";
+    for (const char* candidate : {"task.latency", "task.faults", "task.match", "task.max_answer_tokens",
+                                  "task.held_out_share", "task.file", "task.name"}) {
+      if (line.find(candidate) != std::string::npos) {
+        key = candidate;
+        break;
+      }
+    }
+    if (line.rfind(key + ": ", 0) == 0) line = line.substr(key.size() + 2);
+    errors->push_back({config.PlaceOf(key), key, line});
+  }
+}
+
+void ResolveModel(Config* config, const Task* task) {
+  const int64_t hidden = config->GetInteger("model.hidden");
+  const int64_t heads = config->GetInteger("model.heads");
+  if (config->GetInteger("model.key_value_heads") == 0) Derive(config, "model.key_value_heads", heads);
+  if (config->GetInteger("model.head_dim") == 0 && hidden % heads == 0)
+    Derive(config, "model.head_dim", hidden / heads);
+  if (config->GetInteger("model.intermediate") == 0) {
+    Derive(config, "model.intermediate", (hidden * 8 / 3 + 15) / 16 * 16);
+  }
+  if (config->GetInteger("model.max_positions") == 0 && task != nullptr) {
+    Derive(config, "model.max_positions", int64_t{task->max_episode_tokens()});
+  }
+}
+
+void ResolveQueue(Config* config, const Task* task, const Tokenizer* tokenizer) {
+  if (config->GetInteger("queue.max_groups") == 0) {
+    const int64_t budget = config->GetString("mode") == "sync" ? 0 : config->GetInteger("staleness.budget");
+    Derive(config, "queue.max_groups", (budget + 2) * config->GetInteger("trainer.groups_per_step"));
+  }
+  if (config->GetInteger("queue.max_trajectory_bytes") == 0 && task != nullptr && tokenizer != nullptr) {
+    Derive(config, "queue.max_trajectory_bytes", LargestTrajectoryBytes(*task, tokenizer->vocabulary_size()));
+  }
+}
+
+}  // namespace
+
+ResolvedConfig ResolveConfig(const Config& config, const std::string& name) {
+  ResolvedConfig resolved;
+  resolved.config = config;
+  Config* out = &resolved.config;
+  if (out->GetString("run.name").empty()) Derive(out, "run.name", name);
+  for (const char* key : {"run.directory"}) {
+    // Runs go below the working directory, wherever the configuration file lies.
+    Derive(out, key, std::filesystem::absolute(out->GetString(key)).lexically_normal().string());
+  }
+  MakeAbsolute(out, "task.file");
+  MakeAbsolute(out, "model.directory");
+  absl::StatusOr<std::unique_ptr<Task>> task = NewTask(TaskOptionsOf(*out));
+  if (!task.ok()) {
+    AddTaskErrors(*out, task.status(), &resolved.errors);
+  } else {
+    resolved.task = *std::move(task);
+    absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = NewTokenizer(resolved.task->vocabulary());
+    if (tokenizer.ok()) {
+      resolved.tokenizer = *std::move(tokenizer);
+    } else {
+      resolved.errors.push_back({out->PlaceOf("task.name"), "task.name", std::string(tokenizer.status().message())});
+    }
+  }
+  ResolveModel(out, resolved.task.get());
+  ResolveQueue(out, resolved.task.get(), resolved.tokenizer.get());
+  return resolved;
+}
+
+std::string RunNameOf(const std::vector<std::string>& files) {
+  return files.empty() ? "run" : std::filesystem::path(files.back()).stem().string();
+}
+
+}  // namespace leeway

@@ -1,0 +1,106 @@
+#include "launch/display/job_view.h"
+
+#include <algorithm>
+
+#include "fmt/format.h"
+
+namespace leeway {
+namespace {
+
+constexpr size_t kRecentSteps = 10;
+
+}  // namespace
+
+void JobView::OnMetrics(const MetricsLine& line, MonotonicTime now) {
+  last_progress_ = now;
+  if (const auto evaluation = line.Get("eval/reward")) {
+    last_evaluation_ = evaluation;
+    best_evaluation_ = std::max(best_evaluation_.value_or(*evaluation), *evaluation);
+  }
+  if (line.step() == 0) return;
+  if (line.step() <= step_) {
+    // A restored trainer: rates begin anew.
+    step_times_.clear();
+    rewards_.clear();
+  }
+  step_ = line.step();
+  if (step_ > best_step_) {
+    best_step_ = step_;
+    has_progress_ = true;
+  }
+  last_line_ = line;
+  if (const auto reward = line.Get("reward/mean")) rewards_.push_back(*reward);
+  step_times_.emplace_back(step_, now);
+  while (rewards_.size() > kRecentSteps) rewards_.pop_front();
+  while (step_times_.size() > 5 * kRecentSteps) step_times_.pop_front();
+}
+
+void JobView::OnStatus(const std::optional<v1::StatusResponse>& status, MonotonicTime now) {
+  status_ = status;
+  if (!status.has_value()) return;
+  uint64_t mark = status->generated_tokens() + status->committed().version() + (status->committed().lineage() << 40);
+  for (const auto& [answer, count] : status->answers()) mark += count;
+  for (const v1::EvaluationResult& evaluation : status->evaluations()) mark += evaluation.episodes();
+  if (mark != progress_mark_) {
+    progress_mark_ = mark;
+    last_progress_ = now;
+  }
+}
+
+bool JobView::TakeProgress() { return std::exchange(has_progress_, false); }
+
+std::string JobView::DescribeWaits() const {
+  if (!status_.has_value()) return "the queue does not answer";
+  std::vector<v1::OpenWait> waits(status_->waits().begin(), status_->waits().end());
+  std::sort(waits.begin(), waits.end(),
+            [](const v1::OpenWait& a, const v1::OpenWait& b) { return a.seconds() > b.seconds(); });
+  std::string text;
+  for (const v1::OpenWait& wait : waits) {
+    if (!text.empty()) text += "; ";
+    text += fmt::format("{} waits ({}) for {:.1f} s", wait.who(), wait.cause(), wait.seconds());
+    if (!wait.detail().empty()) text += ": " + wait.detail();
+  }
+  for (const v1::WorkerStatus& worker : status_->workers()) {
+    if (!text.empty()) text += "; ";
+    text += fmt::format("{} {}, version {}, {} tickets, heard {:.1f} s ago", worker.name(),
+                        worker.alive() ? "is alive" : "is lost", worker.holds().version(), worker.running_tickets(),
+                        worker.seconds_since_heartbeat());
+  }
+  return text.empty() ? "nobody says that it waits; the logs may say more" : text;
+}
+
+std::optional<double> JobView::recent_reward() const {
+  if (rewards_.empty()) return std::nullopt;
+  double sum = 0;
+  for (const double reward : rewards_) sum += reward;
+  return sum / static_cast<double>(rewards_.size());
+}
+
+double JobView::steps_per_second() const {
+  if (step_times_.size() < 2) return 0;
+  const double seconds = absl::ToDoubleSeconds(step_times_.back().second - step_times_.front().second);
+  return seconds > 0 ? static_cast<double>(step_times_.back().first - step_times_.front().first) / seconds : 0;
+}
+
+std::optional<absl::Duration> JobView::time_left() const {
+  const double rate = steps_per_second();
+  if (rate <= 0) return std::nullopt;
+  return absl::Seconds(static_cast<double>(total_steps_ - step_) / rate);
+}
+
+std::string JobView::Phase() const {
+  if (!status_.has_value()) return "starting: waiting for the queue";
+  int alive = 0;
+  for (const v1::WorkerStatus& worker : status_->workers()) alive += worker.alive() ? 1 : 0;
+  if (status_->committed().version() == 0) {
+    return fmt::format("starting: {} of {} rollout workers registered, waiting for the trainer's first weights", alive,
+                       workers_);
+  }
+  if (step_ == 0) {
+    return fmt::format("first step: {} groups generated or under way, {} ready", status_->groups(),
+                       status_->counts().ready());
+  }
+  return "";
+}
+
+}  // namespace leeway

@@ -1,0 +1,75 @@
+#ifndef LEEWAY_LAUNCH_DISPLAY_JOB_VIEW_H_
+#define LEEWAY_LAUNCH_DISPLAY_JOB_VIEW_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "launch/report/metrics_file.h"
+#include "leeway/v1/queue.pb.h"
+
+namespace leeway {
+
+// What is known of a running job, put together from metrics.jsonl and the queue's status. Plain; no threads, no I/O.
+class JobView {
+ public:
+  JobView(int64_t total_steps, int workers, MonotonicTime start)
+      : total_steps_(total_steps), workers_(workers), start_(start), last_progress_(start) {}
+
+  // A line of metrics.jsonl. Lines of a restored trainer may begin again below.
+  void OnMetrics(const MetricsLine& line, MonotonicTime now);
+  // The queue's answer; nullopt: it does not answer.
+  void OnStatus(const std::optional<v1::StatusResponse>& status, MonotonicTime now);
+  void OnRestart() { ++restarts_; }
+
+  // True once for every step that no earlier life of the trainer had reached.
+  bool TakeProgress();
+  // Time since anything moved: a step, an accepted trajectory, a finished evaluation episode, a warm-start gauge.
+  absl::Duration since_progress(MonotonicTime now) const { return now - last_progress_; }
+  // Who waits for what, for how long, since which lease: for the watchdog's last words. Longest wait first.
+  std::string DescribeWaits() const;
+
+  int64_t step() const { return step_; }
+  int64_t total_steps() const { return total_steps_; }
+  int restarts() const { return restarts_; }
+  const MetricsLine& last_line() const { return last_line_; }
+  std::optional<double> last_evaluation() const { return last_evaluation_; }
+  std::optional<double> best_evaluation() const { return best_evaluation_; }
+  const std::optional<v1::StatusResponse>& status() const { return status_; }
+  // Mean reward of the newest steps (up to 10), less noisy than one step's.
+  std::optional<double> recent_reward() const;
+  // Steps a second over the newest steps; 0 until two are known.
+  double steps_per_second() const;
+  std::optional<absl::Duration> time_left() const;
+  absl::Duration elapsed(MonotonicTime now) const { return now - start_; }
+  // Where the processes stand before the first step: "queue up, 1 of 2 workers, trainer warms up".
+  std::string Phase() const;
+
+ private:
+  const int64_t total_steps_;
+  const int workers_;
+  const MonotonicTime start_;
+
+  int64_t step_ = 0;
+  int64_t best_step_ = 0;
+  bool has_progress_ = false;
+  MonotonicTime last_progress_;
+  // What moves while the job does; any change is progress.
+  uint64_t progress_mark_ = 0;
+  int restarts_ = 0;
+  MetricsLine last_line_;
+  std::deque<double> rewards_;
+  std::deque<std::pair<int64_t, MonotonicTime>> step_times_;
+  std::optional<double> last_evaluation_;
+  std::optional<double> best_evaluation_;
+  std::optional<v1::StatusResponse> status_;
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_LAUNCH_DISPLAY_JOB_VIEW_H_

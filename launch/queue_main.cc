@@ -1,0 +1,35 @@
+// leeway-queue: the queue's process. Flags and wiring only.
+
+#include "base/clock.h"
+#include "base/logging.h"
+#include "base/mutex.h"
+#include "launch/roles/queue_role.h"
+#include "launch/roles/role_process.h"
+
+int main(int argc, char** argv) {
+  using namespace leeway;
+  PrepareProcess();
+  StopSignals signals;
+  absl::StatusOr<RoleContext> context = StartRole(argc, argv, "queue", 0);
+  if (!context.ok()) EndRole("queue", context.status());
+  absl::StatusOr<std::unique_ptr<QueueServer>> queue = QueueServer::Start(
+      QueueOptionsOf(context->config, context->task.get(), context->tokenizer->vocabulary_size(), context->paths),
+      RealFileSystem(), context->metrics.get());
+  if (!queue.ok()) EndRole(context->name, queue.status());
+  LEEWAY_LOG_INFO("queue listens on {}", (*queue)->address());
+  Mutex mutex;
+  CondVar changed;
+  bool is_stopped = false;
+  signals.OnStop([&] {
+    MutexLock lock(&mutex);
+    is_stopped = true;
+    changed.NotifyAll();
+  });
+  {
+    MutexLock lock(&mutex);
+    while (!is_stopped) changed.WaitFor(&mutex, absl::Hours(1));
+  }
+  signals.OnStop({});
+  (*queue)->Shutdown(absl::Seconds(2));
+  EndRole(context->name, absl::OkStatus());
+}

@@ -1,0 +1,150 @@
+#include "launch/roles/role_process.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "base/file_system.h"
+#include "base/logging.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "fmt/format.h"
+#include "launch/config/check.h"
+#include "launch/config/config_loader.h"
+#include "launch/config/resolve.h"
+#include "launch/run/exit_code.h"
+
+namespace leeway {
+namespace {
+
+sigset_t StopSet() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+// A role that was started by hand is the first in its run directory, or finds the run that others have begun.
+absl::Status JoinRunDirectory(const RunPaths& paths, const Config& config) {
+  FileSystem* files = RealFileSystem();
+  LEEWAY_RETURN_IF_ERROR(files->CreateDirectory(paths.logs()));
+  LEEWAY_RETURN_IF_ERROR(files->CreateDirectory(paths.sockets()));
+  const absl::StatusOr<Config> existing = ReadRunConfig(paths);
+  if (absl::IsNotFound(existing.status())) return files->WriteFileAtomically(paths.config(), config.ToToml());
+  LEEWAY_RETURN_IF_ERROR(existing.status());
+  const std::vector<Diagnostic> errors = CheckResume(*existing, config);
+  return errors.empty() ? absl::OkStatus() : absl::InvalidArgumentError(FormatDiagnostics(errors));
+}
+
+}  // namespace
+
+void PrepareProcess() {
+  // The largest threshold that glibc accepts; blocks below it come from the heap, which is never trimmed.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 16 << 20);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+struct StopSignals::State {
+  Mutex mutex;
+  std::function<void()> stop LEEWAY_GUARDED_BY(mutex);
+  bool was_signalled LEEWAY_GUARDED_BY(mutex) = false;
+  bool is_over LEEWAY_GUARDED_BY(mutex) = false;
+};
+
+StopSignals::StopSignals() : state_(std::make_unique<State>()) {
+  const sigset_t set = StopSet();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  thread_ = std::thread([state = state_.get()] {
+    const sigset_t waited = StopSet();
+    while (true) {
+      int signal = 0;
+      sigwait(&waited, &signal);
+      MutexLock lock(&state->mutex);
+      if (state->is_over) return;
+      state->was_signalled = true;
+      if (state->stop) state->stop();
+    }
+  });
+}
+
+StopSignals::~StopSignals() {
+  {
+    MutexLock lock(&state_->mutex);
+    state_->is_over = true;
+  }
+  pthread_kill(thread_.native_handle(), SIGTERM);
+  thread_.join();
+}
+
+void StopSignals::OnStop(std::function<void()> stop) {
+  MutexLock lock(&state_->mutex);
+  state_->stop = std::move(stop);
+  if (state_->was_signalled && state_->stop) state_->stop();
+}
+
+absl::StatusOr<RoleContext> StartRole(int argc, char** argv, const std::string& role, int port_offset) {
+  RoleContext context;
+  std::vector<std::string> arguments;
+  CLI::App app{fmt::format("leeway {}: one role of a run", role), fmt::format("leeway-{}", role)};
+  app.add_option("config", arguments, "TOML files, merged in order, and section.key=value overrides")->required();
+  app.add_option("--rank", context.rank, "which of the processes of this role it is")->check(CLI::Range(0, 255));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Help is no error; CLI11 prints both.
+    exit(app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration));
+  }
+  const ConfigSources sources = SplitArguments(arguments);
+  const LoadedConfig loaded = LoadConfig(sources);
+  if (!loaded.errors.empty()) return absl::InvalidArgumentError(FormatDiagnostics(loaded.errors));
+  ResolvedConfig resolved = ResolveConfig(loaded.config, RunNameOf(sources.files));
+  if (!resolved.errors.empty()) return absl::InvalidArgumentError(FormatDiagnostics(resolved.errors));
+  context.config = std::move(resolved.config);
+  context.task = std::move(resolved.task);
+  context.tokenizer = std::move(resolved.tokenizer);
+  context.name = fmt::format("{}-{}", role, context.rank);
+  context.paths = RunPaths(JoinPath(context.config.GetString("run.directory"), context.config.GetString("run.name")));
+  LogInit(context.name, "");
+  LEEWAY_RETURN_IF_ERROR(JoinRunDirectory(context.paths, context.config));
+  context.queue_address = QueueAddressOf(context.config, context.paths);
+  context.weights_address = WeightsAddressOf(context.config, context.paths);
+  context.metrics = std::make_unique<Metrics>();
+  if (const int64_t base = context.config.GetInteger("metrics.port"); base != 0) {
+    LEEWAY_RETURN_IF_ERROR(context.metrics->Serve(static_cast<int>(base) + port_offset + context.rank).status());
+  }
+  return context;
+}
+
+void EndRole(const std::string& name, const absl::Status& status) {
+  const ExitCode code = ExitCodeOf(status);
+  if (status.ok()) {
+    LEEWAY_LOG_INFO("{} is done", name);
+  } else {
+    LEEWAY_LOG_ERROR("{} ends: {}", name, status.ToString());
+    if (code == ExitCode::kConfiguration) fmt::print(stderr, "{}\n", std::string(status.message()));
+  }
+  spdlog::shutdown();
+  fflush(nullptr);
+  _exit(static_cast<int>(code));
+}
+
+std::string QueueAddressOf(const Config& config, const RunPaths& paths) {
+  const std::string& address = config.GetString("queue.address");
+  return address.empty() ? "unix:" + paths.sockets() + "/queue.sock" : address;
+}
+
+std::string WeightsAddressOf(const Config& config, const RunPaths& paths) {
+  const std::string& address = config.GetString("weights.address");
+  return address.empty() ? "unix:" + paths.sockets() + "/weights.sock" : address;
+}
+
+}  // namespace leeway

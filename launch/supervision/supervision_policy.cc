@@ -1,0 +1,207 @@
+#include "launch/supervision/supervision_policy.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace leeway {
+namespace {
+
+using Kind = SupervisionAction::Kind;
+
+// Another try gives the same answer.
+bool IsHopeless(const ChildExit& exit) {
+  if (exit.signal != 0) return false;
+  const auto code = static_cast<ExitCode>(exit.exit_code);
+  return code == ExitCode::kConfiguration || code == ExitCode::kEnvironment || code == ExitCode::kDataRefused;
+}
+
+}  // namespace
+
+std::string ChildExit::ToString() const {
+  if (signal != 0) return fmt::format("killed by signal {} ({})", signal, strsignal(signal));
+  return fmt::format("exit code {}", Describe(static_cast<ExitCode>(exit_code)));
+}
+
+SupervisionPolicy::SupervisionPolicy(SupervisionOptions options, std::vector<Process> processes)
+    : options_(options), processes_(std::move(processes)), states_(processes_.size()) {}
+
+std::vector<SupervisionAction> SupervisionPolicy::Start() {
+  std::vector<SupervisionAction> actions;
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    states_[i].is_running = true;
+    actions.push_back({Kind::kStart, static_cast<int>(i)});
+  }
+  return actions;
+}
+
+std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const ChildExit& exit, MonotonicTime now) {
+  std::vector<SupervisionAction> actions;
+  State& state = states_[process];
+  const Process& info = processes_[process];
+  state.is_running = false;
+  switch (phase_) {
+    case Phase::kFinishing:
+      break;
+    case Phase::kDraining:
+      // The trainer needs the queue for its last checkpoint, so the queue goes after it.
+      if (info.role == ProcessRole::kTrainer) {
+        Finish(ExitCode::kOther,
+               exit.is_clean() ? reason_ : fmt::format("{}; {} ended with {}", reason_, info.name, exit.ToString()),
+               now, &actions);
+      } else if (info.role == ProcessRole::kQueue) {
+        Finish(ExitCode::kOther, fmt::format("{}; the queue ended first ({})", reason_, exit.ToString()), now,
+               &actions);
+      }
+      break;
+    case Phase::kRunning:
+      if (info.role == ProcessRole::kQueue) {
+        Finish(ExitCode::kPeerLost, fmt::format("the queue died ({})", exit.ToString()), now, &actions);
+      } else if (exit.is_clean() && info.role == ProcessRole::kTrainer) {
+        Finish(ExitCode::kDone, "training is complete", now, &actions);
+      } else if (exit.is_clean()) {
+        state.is_given_up = true;  // a worker that was told that the run is complete
+      } else if (IsHopeless(exit)) {
+        Finish(static_cast<ExitCode>(exit.exit_code), fmt::format("{} ended with {}", info.name, exit.ToString()), now,
+               &actions);
+      } else {
+        ScheduleRestart(process, exit, now, &actions);
+      }
+      break;
+  }
+  return actions;
+}
+
+std::vector<SupervisionAction> SupervisionPolicy::OnSpawnFailure(int process, const std::string& reason,
+                                                                 MonotonicTime now) {
+  std::vector<SupervisionAction> actions;
+  states_[process].is_running = false;
+  if (phase_ == Phase::kRunning) {
+    Finish(ExitCode::kEnvironment, fmt::format("{} could not be started: {}", processes_[process].name, reason), now,
+           &actions);
+  }
+  return actions;
+}
+
+std::vector<SupervisionAction> SupervisionPolicy::OnInterrupt(MonotonicTime now) {
+  std::vector<SupervisionAction> actions;
+  if (phase_ != Phase::kRunning) return KillRunning();
+  reason_ = "interrupted";
+  exit_code_ = ExitCode::kOther;
+  const auto trainer_runs = [this] {
+    for (size_t i = 0; i < processes_.size(); ++i) {
+      if (processes_[i].role == ProcessRole::kTrainer && states_[i].is_running) return true;
+    }
+    return false;
+  };
+  if (!trainer_runs()) {
+    Finish(ExitCode::kOther, reason_, now, &actions);
+    return actions;
+  }
+  phase_ = Phase::kDraining;
+  kill_at_ = now + options_.drain_timeout;
+  for (State& state : states_) state.restart_at.reset();
+  TerminateRunning(ProcessRole::kQueue, &actions);
+  return actions;
+}
+
+std::vector<SupervisionAction> SupervisionPolicy::OnStall(const std::string& diagnosis, MonotonicTime now) {
+  std::vector<SupervisionAction> actions;
+  if (phase_ == Phase::kRunning) Finish(ExitCode::kStalled, diagnosis, now, &actions);
+  return actions;
+}
+
+std::vector<SupervisionAction> SupervisionPolicy::OnTime(MonotonicTime now) {
+  if (now >= kill_at_) {
+    if (phase_ == Phase::kDraining) {
+      phase_ = Phase::kFinishing;
+      reason_ += fmt::format("; not drained within {}", absl::FormatDuration(options_.drain_timeout));
+    }
+    kill_at_ = now + options_.finish_timeout;
+    return KillRunning();
+  }
+  std::vector<SupervisionAction> actions;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    State& state = states_[i];
+    if (!state.restart_at.has_value() || now < *state.restart_at) continue;
+    state.restart_at.reset();
+    state.is_running = true;
+    ++state.total_restarts;
+    actions.push_back({Kind::kStart, static_cast<int>(i)});
+  }
+  return actions;
+}
+
+void SupervisionPolicy::OnProgress() {
+  for (State& state : states_) state.restarts_in_row = 0;
+}
+
+MonotonicTime SupervisionPolicy::next_time() const {
+  MonotonicTime next = kill_at_;
+  for (const State& state : states_) {
+    if (state.restart_at.has_value()) next = std::min(next, *state.restart_at);
+  }
+  return next;
+}
+
+bool SupervisionPolicy::is_finished() const {
+  if (phase_ == Phase::kRunning) return false;
+  return std::none_of(states_.begin(), states_.end(), [](const State& s) { return s.is_running; });
+}
+
+void SupervisionPolicy::Finish(ExitCode code, std::string reason, MonotonicTime now,
+                               std::vector<SupervisionAction>* actions) {
+  phase_ = Phase::kFinishing;
+  exit_code_ = code;
+  reason_ = std::move(reason);
+  kill_at_ = now + options_.finish_timeout;
+  for (State& state : states_) state.restart_at.reset();
+  TerminateRunning(std::nullopt, actions);
+}
+
+void SupervisionPolicy::ScheduleRestart(int process, const ChildExit& exit, MonotonicTime now,
+                                        std::vector<SupervisionAction>* actions) {
+  State& state = states_[process];
+  const Process& info = processes_[process];
+  if (state.restarts_in_row >= options_.max_restarts) {
+    state.is_given_up = true;
+    if (!HasHope(info.role)) {
+      Finish(ExitCode::kPeerLost,
+             fmt::format("{} died {} times in a row without progress (last: {})", info.name, state.restarts_in_row + 1,
+                         exit.ToString()),
+             now, actions);
+    }
+    return;
+  }
+  absl::Duration pause = options_.backoff;
+  for (int i = 0; i < state.restarts_in_row && pause < options_.max_backoff; ++i) pause *= 2;
+  ++state.restarts_in_row;
+  state.restart_at = now + std::min(pause, options_.max_backoff);
+}
+
+bool SupervisionPolicy::HasHope(ProcessRole role) const {
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    if (processes_[i].role == role && !states_[i].is_given_up) return true;
+  }
+  return false;
+}
+
+void SupervisionPolicy::TerminateRunning(std::optional<ProcessRole> except, std::vector<SupervisionAction>* actions) {
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    if (states_[i].is_running && processes_[i].role != except)
+      actions->push_back({Kind::kTerminate, static_cast<int>(i)});
+  }
+}
+
+std::vector<SupervisionAction> SupervisionPolicy::KillRunning() {
+  std::vector<SupervisionAction> actions;
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    if (states_[i].is_running) actions.push_back({Kind::kKill, static_cast<int>(i)});
+  }
+  return actions;
+}
+
+}  // namespace leeway

@@ -1,0 +1,118 @@
+#ifndef LEEWAY_LAUNCH_SUPERVISION_SUPERVISION_POLICY_H_
+#define LEEWAY_LAUNCH_SUPERVISION_SUPERVISION_POLICY_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "launch/run/exit_code.h"
+
+namespace leeway {
+
+enum class ProcessRole { kQueue, kTrainer, kRollout };
+
+// How a child ended: by itself with `exit_code`, or by a signal (then `signal` != 0).
+struct ChildExit {
+  int exit_code = 0;
+  int signal = 0;
+
+  bool is_clean() const { return signal == 0 && exit_code == 0; }
+  // "exit code 2 (configuration)", "killed by signal 9 (Killed)".
+  std::string ToString() const;
+};
+
+struct SupervisionOptions {
+  // Restarts in a row without progress in between, per process.
+  int max_restarts = 5;
+  // Before the first restart in a row; doubled for each further one, up to max_backoff.
+  absl::Duration backoff = absl::Milliseconds(200);
+  absl::Duration max_backoff = absl::Seconds(10);
+  // From an interrupt until everything is killed.
+  absl::Duration drain_timeout = absl::Seconds(30);
+  // From the end of the training (or a fatal error) until what still runs is killed.
+  absl::Duration finish_timeout = absl::Seconds(10);
+};
+
+// What the driver has to do next.
+struct SupervisionAction {
+  enum class Kind { kStart, kTerminate, kKill };
+  Kind kind = Kind::kStart;
+  int process = 0;  // index into the names given to the policy
+};
+
+// Decides when the processes of a job are started, restarted and stopped, and how the job ends. A plain state machine:
+// no processes, threads or clock of its own; the driver (supervisor.h) reports what happened and does what it is told.
+//
+//   running ──trainer done──────────────► finishing ──all gone──► finished
+//      │  └──queue died, cap reached, configuration error, stall──► finishing
+//      └──interrupt──► draining ──trainer gone──► finishing          second interrupt or time-out: everything is killed
+//
+// Rules: a rollout worker or the trainer that dies is started again after a back-off, unless its exit code says that
+// another try can not help (2, 3, 6) or it has used up its restarts. A worker beyond its cap is given up; the job goes
+// on while another lives. The queue holds the ledger in memory: its death ends the job.
+class SupervisionPolicy {
+ public:
+  struct Process {
+    std::string name;  // "queue-0", "trainer-0", "rollout-1"
+    ProcessRole role = ProcessRole::kRollout;
+  };
+  SupervisionPolicy(SupervisionOptions options, std::vector<Process> processes);
+
+  // Each returns what to do now, in order. `now` never goes backwards.
+  std::vector<SupervisionAction> Start();
+  std::vector<SupervisionAction> OnExit(int process, const ChildExit& exit, MonotonicTime now);
+  // Could not even be started: like an exit with code 3.
+  std::vector<SupervisionAction> OnSpawnFailure(int process, const std::string& reason, MonotonicTime now);
+  std::vector<SupervisionAction> OnInterrupt(MonotonicTime now);
+  // Nothing has progressed for too long; `diagnosis` names the culprit.
+  std::vector<SupervisionAction> OnStall(const std::string& diagnosis, MonotonicTime now);
+  // Restarts and time-outs that are due.
+  std::vector<SupervisionAction> OnTime(MonotonicTime now);
+  // A step was committed: restarts "in a row" count from here.
+  void OnProgress();
+
+  // When OnTime has something to do; infinite if never.
+  MonotonicTime next_time() const;
+  // Every process is gone and none will be started.
+  bool is_finished() const;
+  // Set once the job's fate is decided.
+  ExitCode exit_code() const { return exit_code_; }
+  // One sentence: "training is complete", "the queue died (killed by signal 9 (Killed))", ...
+  const std::string& reason() const { return reason_; }
+  bool is_ending() const { return phase_ != Phase::kRunning; }
+  bool is_draining() const { return phase_ == Phase::kDraining; }
+  int restarts(int process) const { return states_[process].total_restarts; }
+  bool is_running(int process) const { return states_[process].is_running; }
+  const std::vector<Process>& processes() const { return processes_; }
+
+ private:
+  enum class Phase { kRunning, kDraining, kFinishing };
+  struct State {
+    bool is_running = false;
+    bool is_given_up = false;
+    int restarts_in_row = 0;
+    int total_restarts = 0;
+    std::optional<MonotonicTime> restart_at;
+  };
+
+  void Finish(ExitCode code, std::string reason, MonotonicTime now, std::vector<SupervisionAction>* actions);
+  void ScheduleRestart(int process, const ChildExit& exit, MonotonicTime now, std::vector<SupervisionAction>* actions);
+  void TerminateRunning(std::optional<ProcessRole> except, std::vector<SupervisionAction>* actions);
+  std::vector<SupervisionAction> KillRunning();
+  bool HasHope(ProcessRole role) const;
+
+  const SupervisionOptions options_;
+  const std::vector<Process> processes_;
+  std::vector<State> states_;
+  Phase phase_ = Phase::kRunning;
+  // Draining and finishing: when patience ends.
+  MonotonicTime kill_at_ = MonotonicTime::InfiniteFuture();
+  ExitCode exit_code_ = ExitCode::kOther;
+  std::string reason_;
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_LAUNCH_SUPERVISION_SUPERVISION_POLICY_H_

@@ -1,0 +1,160 @@
+#include <signal.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launch/supervision/fake_process_spawner.h"
+#include "launch/supervision/supervisor.h"
+
+namespace leeway {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Observer : public SupervisionObserver {
+ public:
+  void OnEvent(const std::string& line, const std::string& log_path) override { events.push_back(line); }
+  Pulse OnPulse(const SupervisionPolicy& policy) override {
+    ++pulses;
+    Pulse pulse = next;
+    next = Pulse{};
+    return pulse;
+  }
+  std::vector<std::string> events;
+  int pulses = 0;
+  Pulse next;
+};
+
+// A job of a queue, a trainer and two rollout workers whose logs are named like them.
+class SupervisorTest : public ::testing::Test {
+ protected:
+  static std::vector<Supervisor::Child> Children() {
+    const auto child = [](const std::string& name, ProcessRole role) {
+      return Supervisor::Child{{name, role}, {"leeway-" + name, {}, {}, name}};
+    };
+    return {child("queue-0", ProcessRole::kQueue), child("trainer-0", ProcessRole::kTrainer),
+            child("rollout-0", ProcessRole::kRollout), child("rollout-1", ProcessRole::kRollout)};
+  }
+  MonotonicTime After(double seconds) { return MonotonicTime{absl::Seconds(1 + seconds)}; }
+  void EndAt(double seconds, const std::string& name, ChildExit exit) {
+    spawner_.At(After(seconds), [this, name, exit] { spawner_.End(name, exit); });
+  }
+
+  FakeClock clock_;
+  FakeProcessSpawner spawner_{&clock_};
+  Observer observer_;
+  SupervisionOptions options_;
+  Supervisor supervisor_{options_, Children(), &spawner_, &observer_, &clock_};
+};
+
+TEST_F(SupervisorTest, TrainerDoneEndsTheJobWithZero) {
+  EndAt(5, "trainer-0", {});
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kDone);
+  EXPECT_EQ(supervisor_.policy().reason(), "training is complete");
+  EXPECT_THAT(spawner_.history, ElementsAre("start queue-0", "start trainer-0", "start rollout-0", "start rollout-1",
+                                            "signal queue-0 15", "signal rollout-0 15", "signal rollout-1 15"));
+  EXPECT_EQ(supervisor_.cpu_seconds().at("trainer-0"), 1.0);
+}
+
+TEST_F(SupervisorTest, DeadRolloutWorkerComesBackAfterItsBackOff) {
+  EndAt(1, "rollout-1", {0, SIGKILL});
+  spawner_.At(After(1.19), [this] { EXPECT_FALSE(supervisor_.policy().is_running(3)); });
+  spawner_.At(After(1.3), [this] { EXPECT_TRUE(supervisor_.policy().is_running(3)); });
+  EndAt(2, "trainer-0", {});
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kDone);
+  EXPECT_EQ(supervisor_.policy().restarts(3), 1);
+  EXPECT_THAT(observer_.events, Contains(HasSubstr("rollout-1 ended: killed by signal 9")));
+}
+
+TEST_F(SupervisorTest, WorkerThatEndsCleanlyIsNotRestarted) {
+  EndAt(1, "rollout-0", {});
+  EndAt(1, "rollout-1", {});
+  EndAt(3, "trainer-0", {});
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kDone);
+  EXPECT_EQ(supervisor_.policy().restarts(2), 0);
+}
+
+TEST_F(SupervisorTest, TrainerIsRestartedUntilItsCap) {
+  for (int i = 0; i < 6; ++i) EndAt(20.0 * i + 1, "trainer-0", {static_cast<int>(ExitCode::kPeerLost), 0});
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kPeerLost);
+  EXPECT_EQ(supervisor_.policy().restarts(1), 5);
+  EXPECT_THAT(supervisor_.policy().reason(), HasSubstr("trainer-0 died 6 times in a row without progress"));
+}
+
+TEST_F(SupervisorTest, ProgressForgivesEarlierDeaths) {
+  for (int i = 0; i < 8; ++i) {
+    EndAt(20.0 * i + 1, "trainer-0", {0, SIGSEGV});
+    spawner_.At(After(20.0 * i + 15), [this] { observer_.next.made_progress = true; });
+  }
+  EndAt(200, "trainer-0", {});
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kDone);
+  EXPECT_EQ(supervisor_.policy().restarts(1), 8);
+}
+
+TEST_F(SupervisorTest, QueueDeathEndsTheJobAndKillsWhoDoesNotGo) {
+  spawner_.ignores_terminate = {"rollout-0"};
+  EndAt(2, "queue-0", {0, SIGKILL});
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kPeerLost);
+  EXPECT_THAT(supervisor_.policy().reason(), HasSubstr("the queue died (killed by signal 9"));
+  EXPECT_EQ(spawner_.history.back(), "signal rollout-0 9");
+  EXPECT_EQ(clock_.Now(), After(12));
+}
+
+TEST_F(SupervisorTest, ConfigurationErrorOfARoleIsNotRetried) {
+  EndAt(1, "rollout-0", {static_cast<int>(ExitCode::kConfiguration), 0});
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kConfiguration);
+  EXPECT_EQ(supervisor_.policy().restarts(2), 0);
+}
+
+TEST_F(SupervisorTest, GivenUpWorkersEndTheJobOnlyTogether) {
+  for (int i = 0; i < 6; ++i) EndAt(20.0 * i + 1, "rollout-0", {0, SIGABRT});
+  spawner_.At(After(150), [this] { EXPECT_FALSE(supervisor_.policy().is_ending()); });
+  for (int i = 0; i < 6; ++i) EndAt(200 + 20.0 * i, "rollout-1", {0, SIGABRT});
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kPeerLost);
+  EXPECT_THAT(supervisor_.policy().reason(), HasSubstr("rollout-1 died 6 times"));
+}
+
+TEST_F(SupervisorTest, InterruptDrainsTrainerBeforeQueue) {
+  spawner_.At(After(3), [this] { spawner_.Interrupt(); });
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kOther);
+  EXPECT_EQ(supervisor_.policy().reason(), "interrupted");
+  EXPECT_THAT(spawner_.history,
+              ElementsAre("start queue-0", "start trainer-0", "start rollout-0", "start rollout-1",
+                          "signal trainer-0 15", "signal rollout-0 15", "signal rollout-1 15", "signal queue-0 15"));
+}
+
+TEST_F(SupervisorTest, SecondInterruptKills) {
+  spawner_.ignores_terminate = {"trainer-0"};
+  spawner_.At(After(3), [this] { spawner_.Interrupt(); });
+  spawner_.At(After(4), [this] { spawner_.Interrupt(); });
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kOther);
+  EXPECT_THAT(spawner_.history, Contains("signal trainer-0 9"));
+  EXPECT_EQ(clock_.Now(), After(4));
+}
+
+TEST_F(SupervisorTest, DrainThatTakesTooLongIsKilled) {
+  spawner_.ignores_terminate = {"trainer-0"};
+  spawner_.At(After(3), [this] { spawner_.Interrupt(); });
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kOther);
+  EXPECT_THAT(supervisor_.policy().reason(), HasSubstr("not drained within 30s"));
+  EXPECT_EQ(clock_.Now(), After(33));
+}
+
+TEST_F(SupervisorTest, StallEndsTheJobNamingTheCulprit) {
+  spawner_.At(After(3),
+              [this] { observer_.next.stall_diagnosis = "trainer waits for groups; ticket 17 runs on rollout-1"; });
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kStalled);
+  EXPECT_THAT(supervisor_.policy().reason(), HasSubstr("ticket 17"));
+}
+
+TEST_F(SupervisorTest, ProgramThatCanNotBeStartedIsAnEnvironmentError) {
+  spawner_.fails_to_spawn = {"trainer-0"};
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kEnvironment);
+  EXPECT_THAT(spawner_.history, Not(Contains("start rollout-0")));
+  EXPECT_THAT(supervisor_.policy().reason(), HasSubstr("trainer-0 could not be started"));
+}
+
+}  // namespace
+}  // namespace leeway

@@ -1,0 +1,51 @@
+// leeway-trainer: the trainer's process. Flags and wiring only.
+
+#include "base/executor.h"
+#include "base/logging.h"
+#include "base/state_clock.h"
+#include "launch/roles/role_process.h"
+#include "launch/roles/trainer_role.h"
+#include "queue/queue_grpc_client.h"
+#include "trainer/trainer.h"
+#include "weightsync/weight_service.h"
+
+namespace leeway {
+namespace {
+
+absl::Status RunTrainer(RoleContext& context, StopSignals& signals) {
+  StateClock states;
+  ParallelFor parallel(static_cast<int>(context.config.GetInteger("trainer.threads")));
+  GrpcWeightPublisher::Options publisher_options;
+  publisher_options.address = context.weights_address;
+  publisher_options.run_name = context.config.GetString("run.name");
+  publisher_options.bucket_bytes = static_cast<uint64_t>(context.config.GetInteger("weights.bucket_bytes"));
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcWeightPublisher> publisher, GrpcWeightPublisher::Create(publisher_options));
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<QueueTrainerClient> queue, NewQueueTrainerClient(context.queue_address));
+  TrainerOptions options = TrainerOptionsOf(context.config, *context.task, context.tokenizer->vocabulary_size(), context.paths.root);
+  options.name = context.name;
+  TrainerEnvironment environment;
+  environment.queue = queue.get();
+  environment.publisher = publisher.get();
+  environment.tokenizer = context.tokenizer.get();
+  environment.task = context.task.get();
+  environment.parallel = &parallel;
+  environment.states = &states;
+  environment.metrics = context.metrics.get();
+  Trainer trainer(std::move(options), environment);
+  signals.OnStop([&trainer] { trainer.RequestStop(); });
+  const absl::Status status = trainer.Run();
+  signals.OnStop({});
+  return status;
+}
+
+}  // namespace
+}  // namespace leeway
+
+int main(int argc, char** argv) {
+  using namespace leeway;
+  PrepareProcess();
+  StopSignals signals;
+  absl::StatusOr<RoleContext> context = StartRole(argc, argv, "trainer", 1);
+  if (!context.ok()) EndRole("trainer", context.status());
+  EndRole(context->name, RunTrainer(*context, signals));
+}
