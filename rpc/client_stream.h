@@ -48,11 +48,14 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
     return stream;
   }
 
-  // Queues a message. False when it was not taken: the stream is over or half-closed, or `max_queued_writes` are
-  // waiting.
-  bool Write(Outgoing message) LEEWAY_EXCLUDES(mutex_) {
+  // Queues a message. False when it was not taken and is left as it was: the stream is over or half-closed, or
+  // `max_queued_writes` are waiting (then the handler's OnWritable says when to try again).
+  bool Write(Outgoing&& message) LEEWAY_EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
-    if (!outgoing_.Add(std::move(message))) return false;
+    if (!outgoing_.Add(std::move(message))) {
+      write_refused_ = true;
+      return false;
+    }
     StartNextWrite();
     return true;
   }
