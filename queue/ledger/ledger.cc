@@ -301,7 +301,8 @@ Ledger::Restored Ledger::RestoreTo(uint64_t step, const LineageHistory& history,
   UnsettleBeyond(step, checkpoint, &restored.rewound);
   for (const TicketRow* found : SortedRows()) {
     TicketRow* row = rows_.at(found->ticket).get();
-    if (row->state == RowState::kRewound) continue;
+    // A user's command stands in every history.
+    if (row->state == RowState::kRewound || row->state == RowState::kCancelled) continue;
     if (row->state == RowState::kTrained && row->step <= step) continue;
     const bool was_taken = row->state == RowState::kLeased || row->state == RowState::kTrained;
     const bool needs_payloads = was_taken || row->state == RowState::kReady;
