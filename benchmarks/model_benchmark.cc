@@ -5,8 +5,9 @@
 //   model_benchmark --benchmark_filter=Product          own product and libtorch's, one behind the other (compare by
 //   ratio) LEEWAY_BENCHMARK_THREADS=1 model_benchmark          threads for own kernels and libtorch (default 2)
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <vector>
@@ -120,10 +121,18 @@ struct ProductShape {
 constexpr ProductShape kProducts[] = {{64, 192}, {576, 1536}, {1536, 576}, {576, 49152}};
 constexpr int64_t kRowCounts[] = {1, 8, 32, 64, 128, 256, 2048};
 
-double Seconds(const std::function<void()>& body) {
-  const auto begin = std::chrono::steady_clock::now();
+// Wall time; processor time of this thread where there is only one, so that a loaded machine counts less.
+double Now() {
+  timespec now;
+  clock_gettime(Threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+template <typename Body>
+double Seconds(const Body& body) {
+  const double begin = Now();
   body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return Now() - begin;
 }
 
 // Own product and libtorch's linear taking turns, so that both see the same machine. Reported: GFLOP/s of the fastest

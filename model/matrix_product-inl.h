@@ -8,12 +8,14 @@
 namespace leeway::internal {
 namespace LEEWAY_KERNEL_NAMESPACE {
 
-// How a register tile of sums begins and ends.
-enum class TileMode {
-  kStore,     // y = chain from zero
-  kAdd,       // y = y + chain from zero
-  kContinue,  // y = chain that goes on from y
-  kJoin,      // y = y + (t + chain from zero)
+// Where the chains of a register tile go: y = chain; with `adds`: y = y + chain; with `join`: y = y + (join + chain).
+template <typename Real>
+struct TileTarget {
+  Real* y;
+  int64_t y_stride;
+  bool adds;
+  const Real* join;
+  int64_t join_stride;
 };
 
 // Registers for sums: AVX-512 has 32, the others 16 (the scalar table's number only bounds code size).
@@ -35,26 +37,16 @@ constexpr int TilePanels(int rows) {
 
 // One register tile: kRows rows by kPanels panels, k steps.
 template <typename Real, int kRows, int kPanels>
-void ProductTile(const Real* x, int64_t x_stride, const Real* packed, int64_t panel_size, int64_t k, TileMode mode,
-                 Real* y, int64_t y_stride, const Real* t, int64_t t_stride) {
+void ProductTile(const Real* x, int64_t x_stride, const Real* packed, int64_t panel_size, int64_t k,
+                 const TileTarget<Real>& target) {
   using R = Register<Real>;
   using Type = typename R::Type;
   constexpr int kParts = Vec<Real>::kParts;
   constexpr int kWidth = Vec<Real>::kWidth;
   constexpr int kColumns = kPanels * kParts;
-  // Registers of one row, in column order: panel by panel, so that column c lies at offset c * kWidth of y.
+  // Registers of one row in column order, panel by panel, so that register c lies at offset c * kWidth of y.
   Type sum[kRows][kColumns];
-  if (mode == TileMode::kContinue) {
-    LEEWAY_UNROLL for (int r = 0; r < kRows; ++r) {
-      LEEWAY_UNROLL for (int c = 0; c < kColumns; ++c) {
-        __builtin_memcpy(&sum[r][c], y + r * y_stride + c * kWidth, sizeof(Type));
-      }
-    }
-  } else {
-    LEEWAY_UNROLL for (int r = 0; r < kRows; ++r) {
-      LEEWAY_UNROLL for (int c = 0; c < kColumns; ++c) sum[r][c] = Type{};
-    }
-  }
+  LEEWAY_UNROLL for (int r = 0; r < kRows; ++r) { LEEWAY_UNROLL for (int c = 0; c < kColumns; ++c) sum[r][c] = Type{}; }
   // Row pointers in groups of four, opaque to the compiler: four bases and two strides address 16 rows.
   constexpr int kGroups = (kRows + 3) / 4;
   const Real* base[kGroups];
@@ -79,14 +71,14 @@ void ProductTile(const Real* x, int64_t x_stride, const Real* packed, int64_t pa
   }
   LEEWAY_UNROLL for (int r = 0; r < kRows; ++r) {
     LEEWAY_UNROLL for (int c = 0; c < kColumns; ++c) {
-      Real* out = y + r * y_stride + c * kWidth;
+      Real* out = target.y + r * target.y_stride + c * kWidth;
       Type value = sum[r][c];
-      if (mode == TileMode::kJoin) {
+      if (target.join != nullptr) {
         Type other;
-        __builtin_memcpy(&other, t + r * t_stride + c * kWidth, sizeof(Type));
+        __builtin_memcpy(&other, target.join + r * target.join_stride + c * kWidth, sizeof(Type));
         value = other + value;
       }
-      if (mode == TileMode::kAdd || mode == TileMode::kJoin) {
+      if (target.adds) {
         Type old;
         __builtin_memcpy(&old, out, sizeof(Type));
         value = old + value;
@@ -96,86 +88,83 @@ void ProductTile(const Real* x, int64_t x_stride, const Real* packed, int64_t pa
   }
 }
 
-// Steps of k that one pass over a tile takes: its panels then stay in the first-level cache for all rows of a block.
-constexpr int64_t kDepth = 256;
-// Rows of one block: its slice of x stays in the second-level cache for all panels.
-constexpr int64_t kRowBlock = 336;
+template <typename Real>
+using TileFunction = void (*)(const Real* x, int64_t x_stride, const Real* packed, int64_t panel_size, int64_t k,
+                              const TileTarget<Real>& target);
 
-// All panels of one row tile for one range of k.
+constexpr int kWidestTileLog = 3;
+constexpr int kWidestTile = 1 << kWidestTileLog;
+
+// Tiles by height (from 1) and log2 of the panels side by side.
+template <typename Real>
+struct TileTable {
+  TileFunction<Real> tile[MaxTileRows<Real>() + 1][kWidestTileLog + 1] = {};
+};
+
 template <typename Real, int kRows, int kPanels>
-LEEWAY_INLINE void ProductRows(const Real* x, int64_t x_stride, const Real* packed, int64_t panel_size, int64_t k,
-                               int64_t k_blocks, int64_t panels, Real* y, int64_t y_stride) {
-  int64_t panel = 0;
-  for (; panel + kPanels <= panels; panel += kPanels) {
-    const Real* w = packed + panel * panel_size;
-    Real* out = y + panel * kLanes;
-    if (k_blocks == 1) {
-      for (int64_t begin = 0; begin < k; begin += kDepth) {
-        const int64_t depth = k - begin < kDepth ? k - begin : kDepth;
-        ProductTile<Real, kRows, kPanels>(x + begin, x_stride, w + begin * kLanes, panel_size, depth,
-                                          begin == 0 ? TileMode::kStore : TileMode::kContinue, out, y_stride, nullptr,
-                                          0);
-      }
-      continue;
-    }
-    alignas(64) Real third[kRows * kPanels * kLanes];
-    constexpr int64_t kThirdStride = kPanels * kLanes;
-    const TileMode kModes[4] = {TileMode::kStore, TileMode::kAdd, TileMode::kStore, TileMode::kJoin};
-    for (int block = 0; block < 4; ++block) {
-      const int64_t begin = k * block / 4;
-      const int64_t end = k * (block + 1) / 4;
-      Real* target = block == 2 ? third : out;
-      ProductTile<Real, kRows, kPanels>(x + begin, x_stride, w + begin * kLanes, panel_size, end - begin, kModes[block],
-                                        target, block == 2 ? kThirdStride : y_stride, third, kThirdStride);
-    }
-  }
+constexpr void FillTiles(TileTable<Real>* table) {
+  table->tile[kRows][kPanels == 8 ? 3 : kPanels / 2] = &ProductTile<Real, kRows, kPanels>;
   if constexpr (kPanels > 1) {
-    if (panel < panels) {
-      ProductRows<Real, kRows, kPanels / 2>(x, x_stride, packed + panel * panel_size, panel_size, k, k_blocks,
-                                            panels - panel, y + panel * kLanes, y_stride);
-    }
+    FillTiles<Real, kRows, kPanels / 2>(table);
+  } else if constexpr (kRows > 1) {
+    FillTiles<Real, kRows - 1, TilePanels<Real>(kRows - 1)>(table);
   }
 }
 
 template <typename Real>
-using RowsFunction = void (*)(const Real* x, int64_t x_stride, const Real* packed, int64_t panel_size, int64_t k,
-                              int64_t k_blocks, int64_t panels, Real* y, int64_t y_stride);
-
-template <typename Real, int kRows>
-void ProductRowsEntry(const Real* x, int64_t x_stride, const Real* packed, int64_t panel_size, int64_t k,
-                      int64_t k_blocks, int64_t panels, Real* y, int64_t y_stride) {
-  ProductRows<Real, kRows, TilePanels<Real>(kRows)>(x, x_stride, packed, panel_size, k, k_blocks, panels, y, y_stride);
+constexpr TileTable<Real> MakeTiles() {
+  TileTable<Real> table;
+  FillTiles<Real, MaxTileRows<Real>(), TilePanels<Real>(MaxTileRows<Real>())>(&table);
+  return table;
 }
 
-template <typename Real, int kRows>
-RowsFunction<Real> RowsFunctionFor(int64_t rows) {
-  if constexpr (kRows == 1) {
-    return &ProductRowsEntry<Real, 1>;
-  } else {
-    return rows == kRows ? &ProductRowsEntry<Real, kRows> : RowsFunctionFor<Real, kRows - 1>(rows);
-  }
-}
+// Bytes of packed weights that all rows pass over before the next: they stay in the second-level cache meanwhile, and
+// the row tile's part of x in the first-level cache.
+constexpr int64_t kGroupBytes = LEEWAY_KERNEL_LEVEL == 2 ? 1 << 20 : 1 << 18;
 
 template <typename Real>
 void Product(const Real* x, int64_t x_stride, int64_t rows, const Real* packed, int64_t k, int64_t k_blocks,
              int64_t panel_begin, int64_t panel_end, Real* y, int64_t y_stride) {
+  static constexpr TileTable<Real> kTable = MakeTiles<Real>();
   constexpr int64_t kMaxRows = MaxTileRows<Real>();
   const int64_t panel_size = k * kLanes;
-  // Panels in groups that fit the second-level cache, rows in tiles of nearly equal height.
-  constexpr int64_t kGroup = 8;
-  for (int64_t block = 0; block < rows; block += kRowBlock) {
-    const int64_t block_rows = rows - block < kRowBlock ? rows - block : kRowBlock;
-    const int64_t tiles = (block_rows + kMaxRows - 1) / kMaxRows;
-    for (int64_t group = panel_begin; group < panel_end; group += kGroup) {
-      const int64_t panels = panel_end - group < kGroup ? panel_end - group : kGroup;
-      int64_t row = block;
-      for (int64_t tile = 0; tile < tiles; ++tile) {
-        const int64_t height = (block + block_rows - row + (tiles - tile) - 1) / (tiles - tile);
-        RowsFunctionFor<Real, static_cast<int>(kMaxRows)>(height)(
-            x + row * x_stride, x_stride, packed + group * panel_size, panel_size, k, k_blocks, panels,
-            y + row * y_stride + group * kLanes, y_stride);
-        row += height;
+  int64_t group = kGroupBytes / (panel_size * static_cast<int64_t>(sizeof(Real))) / kWidestTile * kWidestTile;
+  if (group < kWidestTile) group = kWidestTile;
+  const int64_t tiles = (rows + kMaxRows - 1) / kMaxRows;
+  for (int64_t group_begin = panel_begin; group_begin < panel_end; group_begin += group) {
+    const int64_t group_end = group_begin + group < panel_end ? group_begin + group : panel_end;
+    int64_t row = 0;
+    // Tiles of nearly equal height.
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t height = (rows - row + tiles - tile - 1) / (tiles - tile);
+      const auto& by_width = kTable.tile[height];
+      const Real* const x_tile = x + row * x_stride;
+      int width_log = kWidestTileLog;
+      for (int64_t panel = group_begin; panel < group_end; panel += int64_t{1} << width_log) {
+        while (by_width[width_log] == nullptr || panel + (int64_t{1} << width_log) > group_end) --width_log;
+        const TileFunction<Real> run = by_width[width_log];
+        const Real* const w = packed + panel * panel_size;
+        const TileTarget<Real> whole{y + row * y_stride + panel * kLanes, y_stride, false, nullptr, 0};
+        if (k_blocks == 1) {
+          run(x_tile, x_stride, w, panel_size, k, whole);
+          continue;
+        }
+        // y = b0; y += b1; third = b2; y += third + b3.
+        alignas(64) Real third[kSumRegisters * kLanes];
+        const int64_t third_stride = kLanes << width_log;
+        TileTarget<Real> added = whole;
+        added.adds = true;
+        TileTarget<Real> joined = added;
+        joined.join = third;
+        joined.join_stride = third_stride;
+        const int64_t ends[5] = {0, k / 4, k * 2 / 4, k * 3 / 4, k};
+        const TileTarget<Real> targets[4] = {whole, added, {third, third_stride, false, nullptr, 0}, joined};
+        for (int block = 0; block < 4; ++block) {
+          run(x_tile + ends[block], x_stride, w + ends[block] * kLanes, panel_size, ends[block + 1] - ends[block],
+              targets[block]);
+        }
       }
+      row += height;
     }
   }
 }
