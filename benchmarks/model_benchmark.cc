@@ -191,7 +191,7 @@ BENCHMARK(BM_Product)
     ->ArgNames({"shape", "M"})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime()
-    ->MinTime(0.3);
+    ;
 
 }  // namespace
 }  // namespace leeway

@@ -120,7 +120,7 @@ constexpr TileTable<Real> MakeTiles() {
 
 // Bytes of packed weights that all rows pass over before the next: they stay in the second-level cache meanwhile, and
 // the row tile's part of x in the first-level cache.
-constexpr int64_t kGroupBytes = LEEWAY_KERNEL_LEVEL == 2 ? 1 << 20 : 1 << 18;
+constexpr int64_t kGroupBytes = LEEWAY_KERNEL_LEVEL == 2 ? 1 << 19 : 1 << 18;
 
 template <typename Real>
 void Product(const Real* x, int64_t x_stride, int64_t rows, const Real* packed, int64_t k, int64_t k_blocks,
