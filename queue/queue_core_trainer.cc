@@ -140,6 +140,11 @@ absl::Status QueueCore::Restore(uint64_t lineage, uint64_t step, const std::stri
     }
     if (checkpoint) {
       ledger_ = std::move(checkpoint->ledger);
+      // No worker runs them and no room is reserved for them here: they are issued again, lowest first.
+      for (const TicketRow* row : ledger_.SortedRows()) {
+        if (row->state != RowState::kIssued && row->state != RowState::kRunning) continue;
+        LEEWAY_CHECK(ledger_.Rewind(row->ticket).ok()) << row->ticket;
+      }
       history_ = std::move(checkpoint->history);
       checkpoint.reset();
     }
@@ -193,10 +198,6 @@ void QueueCore::RebuildAfterRestore(uint64_t step) {
   judged_kept_ = step * options_.staleness.groups_per_step;
   judged_through_ = (ledger_.open().empty() ? ledger_.next_ticket() : *ledger_.open().begin()) - 1;
   for (const TicketRow* row : ledger_.SortedRows()) {
-    // A snapshot's running tickets have no worker here.
-    if (row->state == RowState::kRunning && !running_.contains(row->ticket)) {
-      LEEWAY_CHECK(ledger_.ReturnToIssued(row->ticket).ok()) << row->ticket;
-    }
     reserved_bytes_ += MissingBytes(*row);
     if (row->state == RowState::kReady) {
       LEEWAY_CHECK(ledger_.SetZeroAdvantage(row->ticket, false).ok()) << row->ticket;

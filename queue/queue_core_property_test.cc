@@ -1,0 +1,468 @@
+// Random runs of QueueCore beside a model that knows only the words of the design: what a worker was given and told,
+// what the trainer was leased, which restores happened. The model never looks at the ledger.
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "queue/queue_core.h"
+#include "queue/store/memory_store.h"
+
+namespace leeway {
+namespace {
+
+// What the model remembers of the newest accepted trajectory of a member.
+struct Accepted {
+  std::string payload;
+  VersionUse versions;
+};
+
+// A ticket in a worker's hands, as the worker sees it.
+struct Held {
+  v1::Ticket ticket;
+  std::vector<uint32_t> missing;
+};
+
+struct SimulatedWorker {
+  std::string name;
+  v1::WorkerIdentity identity;
+  uint64_t sequence = 0;
+  std::vector<Held> held;
+  std::vector<std::pair<uint64_t, std::string>> answers;  // sequence, serialised answer
+};
+
+struct Checkpoint {
+  uint64_t step = 0;
+  std::string snapshot;
+};
+
+class Simulation {
+ public:
+  explicit Simulation(uint64_t seed) : random_(seed) {
+    StalenessOptions& staleness = options_.staleness;
+    staleness.order =
+        Pick({StalenessOrder::kTicket, StalenessOrder::kTicket, StalenessOrder::kOldest, StalenessOrder::kReady});
+    staleness.breach = staleness.order == StalenessOrder::kTicket
+                           ? Pick({StalenessBreach::kWait, StalenessBreach::kDrop, StalenessBreach::kMask})
+                           : Pick({StalenessBreach::kDrop, StalenessBreach::kMask});
+    staleness.mode = Below(4) == 0 ? StalenessMode::kSync : StalenessMode::kAsync;
+    staleness.budget = Below(4);
+    staleness.groups_per_step = 1 + Below(4);
+    staleness.steps = 6 + Below(10);
+    options_.group_size = 1 + Below(3);
+    options_.max_groups = staleness.groups_per_step + Below(10);
+    options_.max_trajectory_bytes = 60;
+    const uint64_t batch_bytes = staleness.groups_per_step * options_.group_size * options_.max_trajectory_bytes;
+    // Checkpoints are made when the queue asks for them, so a little more than a batch has to be enough.
+    options_.max_bytes = batch_bytes * (1 + Below(3)) + Below(200);
+    options_.short_group = Below(2) == 0 ? ShortGroupPolicy::kRefill : ShortGroupPolicy::kTrainShort;
+    options_.min_group_size = 1 + Below(options_.group_size);
+    options_.filter_zero_variance = options_.group_size > 1 && Below(2) == 0;
+    options_.filter_max_refills = 0.5 * static_cast<double>(Below(4));
+    options_.poison_losses = 4;
+    options_.ticket_deadline = absl::Seconds(30);
+    options_.task = "sort5";
+    options_.train_seed = [](uint64_t index) { return index * 7; };
+    options_.evaluation_seed = [](uint64_t index) { return index; };
+    options_.evaluation.every = Below(2) * 3;
+    options_.evaluation.episodes = 2;
+    options_.evaluation.deadline = absl::Seconds(50);
+    NewCore();
+    const uint64_t workers = 1 + Below(3);
+    for (uint64_t i = 0; i < workers; ++i) workers_.push_back(SimulatedWorker{absl::StrCat("worker-", i)});
+    RegisterAll();
+    StartTrainer(0, "");
+  }
+
+  // `chaos` random operations, then a fair schedule to the end.
+  void Run(int chaos) {
+    for (int i = 0; i < chaos && !::testing::Test::HasFatalFailure(); ++i) RandomOperation();
+    for (int i = 0; i < 3000 && !core_->run_complete(); ++i) FairRound();
+    ASSERT_TRUE(core_->run_complete()) << Describe();
+    CheckEnd();
+  }
+
+  uint64_t largest_lag() const { return largest_lag_; }
+  const QueueCoreOptions& options() const { return options_; }
+
+ private:
+  template <typename T>
+  T Pick(std::initializer_list<T> choices) {
+    return *(choices.begin() + Below(choices.size()));
+  }
+  uint64_t Below(uint64_t bound) { return random_() % bound; }
+  uint64_t B() const { return options_.staleness.groups_per_step; }
+
+  std::string Describe() const {
+    return absl::StrCat("order ", static_cast<int>(options_.staleness.order), " breach ",
+                        static_cast<int>(options_.staleness.breach), " mode ",
+                        static_cast<int>(options_.staleness.mode), " S ", options_.staleness.budget, " B ", B(), " G ",
+                        options_.group_size, " max_groups ", options_.max_groups, " step ", step_, "/",
+                        options_.staleness.steps, " ", core_->counts().ShortDebugString());
+  }
+
+  void Check() {
+    const absl::Status holds = core_->CheckInvariants();
+    ASSERT_TRUE(holds.ok()) << holds << "\n" << Describe();
+  }
+
+  // ---- processes ----
+
+  void NewCore() {
+    options_.last_lineage = lineage_;
+    core_ = *QueueCore::Create(options_, std::make_unique<MemoryStore>());
+  }
+
+  void RegisterAll() {
+    for (SimulatedWorker& worker : workers_) Register(&worker);
+  }
+
+  void Register(SimulatedWorker* worker) {
+    worker->identity = core_->RegisterWorker(worker->name, now_);
+    worker->sequence = 0;
+    worker->held.clear();
+    worker->answers.clear();
+  }
+
+  void StartTrainer(uint64_t step, const std::string& snapshot) {
+    v1::WeightsVersion committed;
+    lineage_ = core_->AllocateLineage(&committed);
+    const absl::Status restored = core_->Restore(lineage_, step, snapshot, now_);
+    ASSERT_TRUE(restored.ok()) << restored << "\n" << Describe();
+    restores_.push_back({lineage_, step});
+    while (!history_.empty() && history_.rbegin()->first > step) history_.erase(std::prev(history_.end()));
+    step_ = step + 1;
+    leased_.clear();
+    Commit(true);
+  }
+
+  void Commit(bool initial) {
+    v1::CommitRequest request;
+    request.set_lineage(lineage_);
+    request.set_version(initial ? step_ : step_ + 1);
+    request.set_digest(absl::StrCat("digest ", request.version()));
+    request.set_initial(initial);
+    for (const SimulatedWorker& worker : workers_) *request.add_members() = worker.identity;
+    for (uint64_t ticket : leased_) request.add_tickets(ticket);
+    const absl::Status committed = core_->Commit(request, now_);
+    ASSERT_TRUE(committed.ok()) << committed << "\n" << Describe();
+    if (Below(3) == 0) {
+      ASSERT_TRUE(core_->Commit(request, now_).ok());
+    }
+    if (initial) return;
+    // The surviving history trains a ticket once.
+    for (const auto& [step, tickets] : history_) {
+      for (uint64_t ticket : leased_)
+        ASSERT_EQ(tickets.count(ticket), 0u) << "ticket " << ticket << " again in step " << step_;
+    }
+    history_[step_] = std::set<uint64_t>(leased_.begin(), leased_.end());
+    leased_.clear();
+    ++step_;
+    if (core_->checkpoint_wanted()) TakeCheckpoint();
+  }
+
+  void TakeCheckpoint() {
+    checkpoints_.push_back({step_ - 1, *core_->Snapshot(lineage_)});
+    // All but the newest settle what they cover.
+    if (checkpoints_.size() > 1) {
+      ASSERT_TRUE(core_->Settle(lineage_, checkpoints_[checkpoints_.size() - 2].step).ok());
+    }
+    Check();
+  }
+
+  // A checkpoint that still exists in this history, or none: step 0.
+  Checkpoint ChooseCheckpoint() {
+    // The two newest are kept; the newest may be unreadable.
+    Checkpoint chosen;
+    if (!checkpoints_.empty() && Below(4) == 0) checkpoints_.pop_back();
+    if (!checkpoints_.empty()) chosen = checkpoints_.back();
+    if (Below(12) == 0) {
+      checkpoints_.clear();
+      chosen = Checkpoint();
+    }
+    return chosen;
+  }
+
+  // ---- the trainer's view ----
+
+  bool Exists(const LineageUse& use) const {
+    uint64_t limit = std::numeric_limits<uint64_t>::max();
+    for (const auto& [lineage, step] : restores_) {
+      if (lineage > use.lineage) limit = std::min(limit, step + 1);
+    }
+    return use.newest <= limit;
+  }
+
+  bool TryLease() {
+    if (step_ > options_.staleness.steps) return false;
+    const absl::StatusOr<LeaseResult> lease = core_->Lease(lineage_, step_, now_);
+    EXPECT_TRUE(lease.ok()) << lease.status() << "\n" << Describe();
+    Check();
+    if (!lease.ok()) return false;
+    if (lease->groups.empty()) {
+      EXPECT_NE(lease->cause, "");
+      if (lease->cause == "queue_needs_checkpoint") {
+        TakeCheckpoint();
+        TakeCheckpoint();
+      }
+      return false;
+    }
+    EXPECT_EQ(lease->groups.size(), B());
+    std::vector<uint64_t> tickets;
+    for (const LeasedGroup& group : lease->groups) {
+      tickets.push_back(group.ticket);
+      CheckGroup(group);
+    }
+    EXPECT_TRUE(std::is_sorted(tickets.begin(), tickets.end()));
+    leased_ = tickets;
+    return true;
+  }
+
+  void CheckGroup(const LeasedGroup& group) {
+    uint64_t oldest = 0;
+    uint64_t found = 0;
+    for (uint32_t member = 0; member < options_.group_size; ++member) {
+      const auto accepted = accepted_.find({group.ticket, member});
+      if (accepted == accepted_.end() || found == group.members.size() ||
+          *group.members[found] != accepted->second.payload)
+        continue;
+      ++found;
+      for (const LineageUse& use : accepted->second.versions) {
+        EXPECT_TRUE(Exists(use)) << "ticket " << group.ticket << " carries void version " << use.newest << " of "
+                                 << use.lineage;
+        oldest = oldest == 0 ? use.oldest : std::min(oldest, use.oldest);
+      }
+    }
+    ASSERT_EQ(found, group.members.size()) << "ticket " << group.ticket << ": payloads are not those accepted last";
+    ASSERT_GE(found, options_.short_group == ShortGroupPolicy::kRefill ? options_.group_size : options_.min_group_size);
+    const uint64_t lag = step_ - oldest;
+    const uint64_t limit = options_.staleness.mode == StalenessMode::kSync ? 0 : options_.staleness.budget;
+    if (options_.staleness.order == StalenessOrder::kTicket || options_.staleness.breach == StalenessBreach::kDrop) {
+      ASSERT_LE(lag, limit) << Describe();
+    }
+    largest_lag_ = std::max(largest_lag_, lag);
+  }
+
+  // ---- the workers' view ----
+
+  void Acquire(SimulatedWorker* worker, uint32_t slots) {
+    const auto response = core_->AcquireTickets(worker->identity, slots, core_->committed(), now_);
+    if (!response.ok()) {
+      ASSERT_EQ(response.status().code(), absl::StatusCode::kAborted);
+      Register(worker);
+      return;
+    }
+    Check();
+    if (response->tickets().empty()) {
+      ASSERT_NE(response->cause(), "");
+    }
+    for (const v1::Ticket& ticket : response->tickets()) {
+      ASSERT_EQ(ticket.weights().version(), step_);
+      if (!ticket.evaluation()) {
+        ASSERT_EQ(ticket.seed(), (ticket.id() - 1) * 7);
+        ASSERT_TRUE(issues_.insert({ticket.id(), ticket.issue(), core_generation_}).second) << "the same issue twice";
+        const uint64_t ahead = options_.staleness.mode == StalenessMode::kSync ? 0 : options_.staleness.budget;
+        // Not counting the dead: a lower bound on the pacing rule that needs no knowledge of who died.
+        const v1::LedgerCounts counts = core_->counts();
+        const uint64_t dead = counts.filtered() + counts.stale() + counts.failed() + counts.cancelled();
+        ASSERT_LE(ticket.id(), std::min(step_ + ahead, options_.staleness.steps) * B() + dead) << Describe();
+      }
+      Held held{ticket, {ticket.members().begin(), ticket.members().end()}};
+      worker->held.push_back(held);
+    }
+  }
+
+  void PushOne(SimulatedWorker* worker, bool may_fail) {
+    if (worker->held.empty()) return;
+    Held& held = worker->held[Below(worker->held.size())];
+    if (held.missing.empty()) {
+      worker->held.erase(worker->held.begin() + (&held - worker->held.data()));
+      return;
+    }
+    const size_t index = Below(held.missing.size());
+    const uint32_t member = held.missing[index];
+    held.missing.erase(held.missing.begin() + index);
+
+    PushedTrajectory pushed;
+    TrajectorySummary& summary = pushed.summary;
+    summary.key.set_ticket(held.ticket.id());
+    summary.key.set_issue(held.ticket.issue());
+    summary.key.set_member(member);
+    summary.evaluation = held.ticket.evaluation();
+    const bool fails = may_fail && Below(12) == 0;
+    summary.completed = !fails;
+    if (fails) summary.failure_code = "step_timeout";
+    if (may_fail && Below(30) == 0) pushed.reject_reason = "made_up: for the test";
+    // Rewards from a small set, so that some groups have no variance.
+    if (!fails) summary.reward = static_cast<double>(Below(2));
+    // Generation starts at the ticket's version or later; the weights may have been swapped on the way.
+    const v1::WeightsVersion& at = held.ticket.weights();
+    AddVersion(at.lineage(), at.version(), &summary.versions);
+    if (!held.ticket.evaluation() && core_->committed().lineage() == at.lineage() && Below(3) == 0) {
+      AddVersion(at.lineage(), at.version() + Below(core_->committed().version() - at.version() + 1),
+                 &summary.versions);
+    }
+    pushed.payload = absl::StrCat("t", held.ticket.id(), "m", member, "#", ++payloads_);
+    const Accepted record{pushed.payload, summary.versions};
+    const std::pair<uint64_t, uint32_t> key{held.ticket.id(), member};
+    const auto answer = core_->Push(worker->identity, worker->sequence + 1, &pushed, now_);
+    if (!answer.ok()) {
+      ASSERT_EQ(answer.status().code(), absl::StatusCode::kAborted) << answer.status();
+      Register(worker);
+      return;
+    }
+    Check();
+    ++worker->sequence;
+    worker->answers.push_back({worker->sequence, answer->SerializeAsString()});
+    if (answer->result() == v1::ACCEPTED && summary.completed && !summary.evaluation) {
+      accepted_[key] = record;
+      ++accepted_count_;
+    }
+    ASSERT_NE(answer->result(), v1::FULL);
+    if (answer->result() == v1::REJECTED) {
+      ASSERT_NE(pushed.reject_reason, "") << answer->reason();
+    }
+  }
+
+  void PushAgain(SimulatedWorker* worker) {
+    if (worker->answers.empty()) return;
+    const auto& [sequence, expected] = worker->answers[Below(worker->answers.size())];
+    PushedTrajectory anything;
+    const auto answer = core_->Push(worker->identity, sequence, &anything, now_);
+    if (!answer.ok()) return;  // fenced in the meantime
+    ASSERT_EQ(answer->SerializeAsString(), expected);
+    anything = PushedTrajectory();
+    ASSERT_EQ(core_->Push(worker->identity, worker->sequence + 2, &anything, now_).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
+
+  // ---- schedules ----
+
+  void RandomOperation() {
+    SimulatedWorker& worker = workers_[Below(workers_.size())];
+    const uint64_t dice = Below(1000);
+    if (dice < 250) {
+      Acquire(&worker, 1 + Below(8));
+    } else if (dice < 750) {
+      PushOne(&worker, true);
+    } else if (dice < 780) {
+      PushAgain(&worker);
+    } else if (dice < 900) {
+      if (TryLease() && Below(2) == 0) Commit(false);
+    } else if (dice < 930) {
+      Register(&worker);  // it was killed
+    } else if (dice < 950) {
+      if (step_ > 1) TakeCheckpoint();
+    } else if (dice < 960) {
+      if (!leased_.empty()) {
+        ASSERT_TRUE(core_->RetireGroup(lineage_, step_, leased_[Below(leased_.size())], "logprob_mismatch").ok());
+        leased_.clear();
+      }
+    } else if (dice < 970) {
+      ASSERT_TRUE(core_->FenceWorker(lineage_, worker.identity, "stalled", now_).ok());
+    } else if (dice < 985) {
+      now_ = now_ + absl::Seconds(Below(9));
+      core_->Tick(now_);
+    } else if (dice < 994) {
+      const Checkpoint checkpoint = ChooseCheckpoint();
+      StartTrainer(checkpoint.step, checkpoint.snapshot);  // it was killed
+    } else {
+      // The queue was killed, and with it the job.
+      const Checkpoint checkpoint = ChooseCheckpoint();
+      NewCore();
+      ++core_generation_;
+      RegisterAll();
+      StartTrainer(checkpoint.step, checkpoint.snapshot);
+    }
+    Check();
+  }
+
+  void FairRound() {
+    now_ = now_ + absl::Milliseconds(50);
+    core_->Tick(now_);
+    for (SimulatedWorker& worker : workers_) {
+      Acquire(&worker, 4);
+      for (int i = 0; i < 20 && !worker.held.empty(); ++i) PushOne(&worker, false);
+    }
+    if (TryLease()) Commit(false);
+    Check();
+  }
+
+  // Every ticket that was ever issued was trained exactly once in the surviving history, or is dead.
+  void CheckEnd() {
+    ASSERT_EQ(history_.size(), options_.staleness.steps);
+    std::set<uint64_t> trained;
+    for (const auto& [step, tickets] : history_) {
+      ASSERT_EQ(tickets.size(), B());
+      trained.insert(tickets.begin(), tickets.end());
+    }
+    ASSERT_EQ(trained.size(), B() * options_.staleness.steps);
+    const v1::LedgerCounts counts = core_->counts();
+    ASSERT_EQ(counts.trained() + counts.settled(), trained.size());
+    const uint64_t dead = counts.filtered() + counts.stale() + counts.failed() + counts.cancelled();
+    v1::StatusResponse status;
+    core_->FillStatus(now_, &status);
+    ASSERT_TRUE(status.conservation_holds());
+    const uint64_t unfinished = counts.issued() + counts.running() + counts.ready() + counts.leased();
+    // A restore may bring a dead ticket back to life beside its replacement: then the last ones wait for a step that
+    // never comes.
+    const uint64_t surplus = status.next_ticket() - 1 - trained.size() - dead - unfinished;
+    ASSERT_EQ(surplus > 0 && restores_.size() == 1, false);
+    ASSERT_LE(surplus, counts.rewound());
+    // No ticket beyond what the steps consume.
+    ASSERT_EQ(unfinished, 0u) << Describe();
+    if (options_.staleness.order == StalenessOrder::kTicket) {
+      // Strictly by id.
+      uint64_t last = 0;
+      for (const auto& [step, tickets] : history_) {
+        ASSERT_GT(*tickets.begin(), last);
+        last = *tickets.rbegin();
+      }
+      ASSERT_EQ(counts.stale(), 0u);
+    }
+  }
+
+  std::mt19937_64 random_;
+  QueueCoreOptions options_;
+  std::unique_ptr<QueueCore> core_;
+  MonotonicTime now_{absl::Seconds(1)};
+  std::vector<SimulatedWorker> workers_;
+  uint64_t lineage_ = 0;
+  uint64_t step_ = 1;
+  std::vector<uint64_t> leased_;
+  std::vector<Checkpoint> checkpoints_;
+  std::vector<std::pair<uint64_t, uint64_t>> restores_;
+  std::map<uint64_t, std::set<uint64_t>> history_;
+  std::map<std::pair<uint64_t, uint32_t>, Accepted> accepted_;
+  std::set<std::tuple<uint64_t, uint32_t, int>> issues_;
+  int core_generation_ = 0;
+  uint64_t payloads_ = 0;
+  uint64_t accepted_count_ = 0;
+  uint64_t largest_lag_ = 0;
+};
+
+TEST(QueueCorePropertyTest, RandomRunsKeepEveryPromise) {
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Simulation simulation(seed);
+    simulation.Run(/*chaos=*/400);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(QueueCorePropertyTest, LongRunsKeepEveryPromise) {
+  for (uint64_t seed = 1000; seed < 1010; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Simulation simulation(seed);
+    simulation.Run(/*chaos=*/5000);
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace leeway
