@@ -76,15 +76,30 @@ void Add(const Real* x, int64_t count, Real* y) {
   for (int64_t i = 0; i < count; i += kLanes) Store(Load(y + i) + Load(x + i), y + i);
 }
 
-// Products and sums rounded one by one: the same bits however the compiler vectorises the loop.
+// Products and sums rounded one by one: the same bits in groups of eight, which small heads need, and one by one.
 template <typename Real>
 void Rotate(Real* row, int64_t heads, int64_t head_dim, int64_t head_stride, const Real* cosines, const Real* sines,
             Real sign) {
+  constexpr int64_t kGroup = 8;
+  typedef Real Group __attribute__((vector_size(kGroup * sizeof(Real))));
   const int64_t half = head_dim / 2;
+  const int64_t grouped = half / kGroup * kGroup;
   for (int64_t head = 0; head < heads; ++head, row += head_stride) {
-    Real* __restrict first = row;
-    Real* __restrict second = row + half;
-    for (int64_t i = 0; i < half; ++i) {
+    Real* const first = row;
+    Real* const second = row + half;
+    for (int64_t i = 0; i < grouped; i += kGroup) {
+      Group a, b, cosine, sine;
+      __builtin_memcpy(&a, first + i, sizeof(Group));
+      __builtin_memcpy(&b, second + i, sizeof(Group));
+      __builtin_memcpy(&cosine, cosines + i, sizeof(Group));
+      __builtin_memcpy(&sine, sines + i, sizeof(Group));
+      sine *= sign;
+      const Group turned = a * cosine - b * sine;
+      const Group other = b * cosine + a * sine;
+      __builtin_memcpy(first + i, &turned, sizeof(Group));
+      __builtin_memcpy(second + i, &other, sizeof(Group));
+    }
+    for (int64_t i = grouped; i < half; ++i) {
       const Real a = first[i];
       const Real b = second[i];
       const Real sine = sign * sines[i];

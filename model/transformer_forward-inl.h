@@ -168,30 +168,39 @@ void Transformer<Real>::State::ForwardLayer(int64_t layer, const internal::RowBl
                       hidden + begin * width);
   });
   Multiply(inner, hidden, width, count, m.qkv, 1, a.qkv);
-  Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = block.row_begin + i;
-      const int64_t position = rows.positions[row];
-      Real* qkv = a.qkv + i * qkv_width;
-      Real* keys = qkv + attention.heads * padded;
-      kernels->rotate(qkv, attention.heads + attention.key_value_heads, shape.head_dim, padded,
-                      cosines.data() + position * half, sines.data() + position * half, Real(1));
-      kernels->store_key_value(attention, keys, keys + attention.key_value_heads * padded, position,
-                               rows.tiles[rows.sequences[row]][position / internal::kPanel] + tile_offset);
+  const auto store = [&](int64_t i) {
+    const int64_t row = block.row_begin + i;
+    const int64_t position = rows.positions[row];
+    Real* qkv = a.qkv + i * qkv_width;
+    Real* keys = qkv + attention.heads * padded;
+    kernels->rotate(qkv, attention.heads + attention.key_value_heads, shape.head_dim, padded,
+                    cosines.data() + position * half, sines.data() + position * half, Real(1));
+    kernels->store_key_value(attention, keys, keys + attention.key_value_heads * padded, position,
+                             rows.tiles[rows.sequences[row]][position / internal::kPanel] + tile_offset);
+  };
+  const auto attend = [&](int64_t i, Real* scores) {
+    const int64_t row = block.row_begin + i;
+    kernels->attention(attention, a.qkv + i * qkv_width, rows.tiles[rows.sequences[row]], tile_offset,
+                       rows.positions[row], attention_scale, a.attention + i * query_width, scores);
+  };
+  if (inner == nullptr) {
+    // A row needs earlier rows only; its tiles are in the first-level cache when it has just been stored.
+    for (int64_t i = 0; i < count; ++i) {
+      store(i);
+      attend(i, scratch[part].scores.data());
     }
-  });
-  // Rows are dealt out one by one: a late position costs more than an early one.
-  const int64_t parts = inner == nullptr ? 1 : std::min<int64_t>(inner->threads(), count);
-  Split(inner, parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) {
-      Real* scores = scratch[inner == nullptr ? part : p].scores.data();
-      for (int64_t i = p; i < count; i += parts) {
-        const int64_t row = block.row_begin + i;
-        kernels->attention(attention, a.qkv + i * qkv_width, rows.tiles[rows.sequences[row]], tile_offset,
-                           rows.positions[row], attention_scale, a.attention + i * query_width, scores);
+  } else {
+    Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) store(i);
+    });
+    // Rows are dealt out one by one: a late position costs more than an early one.
+    const int64_t parts = std::min<int64_t>(inner->threads(), count);
+    Split(inner, parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        for (int64_t i = p; i < count; i += parts) attend(i, scratch[p].scores.data());
       }
-    }
-  });
+    });
+  }
   Multiply(inner, a.attention, query_width, count, m.output, 4, a.middle);
   Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
     kernels->add(a.input + begin * width, (end - begin) * width, a.middle + begin * width);

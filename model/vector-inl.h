@@ -188,25 +188,94 @@ LEEWAY_INLINE Vec<Real> KeepFirst(const Vec<Real>& v, int count, Real fill) {
   return result;
 }
 
-// The fixed tree: lane i with i+8, then i+4, i+2, i+1.
+struct SumOf {
+  template <typename T>
+  static LEEWAY_INLINE T Of(T a, T b) {
+    return a + b;
+  }
+#if LEEWAY_KERNEL_LEVEL > 0
+  static LEEWAY_INLINE __m256 Of(__m256 a, __m256 b) { return _mm256_add_ps(a, b); }
+  static LEEWAY_INLINE __m256d Of(__m256d a, __m256d b) { return _mm256_add_pd(a, b); }
+  static LEEWAY_INLINE __m128 Of(__m128 a, __m128 b) { return _mm_add_ps(a, b); }
+  static LEEWAY_INLINE __m128d Of(__m128d a, __m128d b) { return _mm_add_pd(a, b); }
+#endif
+};
+
+// The larger, chosen as Register's Max does.
+struct MaxOf {
+  template <typename T>
+  static LEEWAY_INLINE T Of(T a, T b) {
+    return a > b ? a : b;
+  }
+#if LEEWAY_KERNEL_LEVEL > 0
+  static LEEWAY_INLINE __m256 Of(__m256 a, __m256 b) { return _mm256_max_ps(a, b); }
+  static LEEWAY_INLINE __m256d Of(__m256d a, __m256d b) { return _mm256_max_pd(a, b); }
+  static LEEWAY_INLINE __m128 Of(__m128 a, __m128 b) { return _mm_max_ps(a, b); }
+  static LEEWAY_INLINE __m128d Of(__m128d a, __m128d b) { return _mm_max_pd(a, b); }
+#endif
+};
+
+// The fixed tree over sixteen lanes: lane i with i+8, then i+4, i+2, i+1.
+#if LEEWAY_KERNEL_LEVEL > 0
+
+// The last three levels, from eight floats; the last two, from four doubles.
+template <typename Operation>
+LEEWAY_INLINE float JoinEight(__m256 v) {
+  const __m128 four = Operation::Of(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 two = Operation::Of(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(Operation::Of(two, _mm_movehdup_ps(two)));
+}
+template <typename Operation>
+LEEWAY_INLINE double JoinFour(__m256d v) {
+  const __m128d two = Operation::Of(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
+  return _mm_cvtsd_f64(Operation::Of(two, _mm_unpackhi_pd(two, two)));
+}
+
+#if LEEWAY_KERNEL_LEVEL == 2
+template <typename Operation>
+LEEWAY_INLINE float Join(const Vec<float>& v) {
+  return JoinEight<Operation>(Operation::Of(_mm512_castps512_ps256(v.part[0]), _mm512_extractf32x8_ps(v.part[0], 1)));
+}
+template <typename Operation>
+LEEWAY_INLINE double Join(const Vec<double>& v) {
+  const __m256d low = Operation::Of(_mm512_castpd512_pd256(v.part[0]), _mm512_castpd512_pd256(v.part[1]));
+  const __m256d high = Operation::Of(_mm512_extractf64x4_pd(v.part[0], 1), _mm512_extractf64x4_pd(v.part[1], 1));
+  return JoinFour<Operation>(Operation::Of(low, high));
+}
+#else
+template <typename Operation>
+LEEWAY_INLINE float Join(const Vec<float>& v) {
+  return JoinEight<Operation>(Operation::Of(static_cast<__m256>(v.part[0]), static_cast<__m256>(v.part[1])));
+}
+template <typename Operation>
+LEEWAY_INLINE double Join(const Vec<double>& v) {
+  const __m256d low = Operation::Of(static_cast<__m256d>(v.part[0]), static_cast<__m256d>(v.part[2]));
+  const __m256d high = Operation::Of(static_cast<__m256d>(v.part[1]), static_cast<__m256d>(v.part[3]));
+  return JoinFour<Operation>(Operation::Of(low, high));
+}
+#endif
+
+#else
+
+template <typename Operation, typename Real>
+LEEWAY_INLINE Real Join(const Vec<Real>& v) {
+  Vec<Real> lane = v;
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lane.part[i] = Operation::Of(lane.part[i], lane.part[i + half]);
+  }
+  return lane.part[0];
+}
+
+#endif
+
 template <typename Real>
 LEEWAY_INLINE Real JoinSum(const Vec<Real>& v) {
-  alignas(64) Real lane[kLanes];
-  Store(v, lane);
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lane[i] = lane[i] + lane[i + half];
-  }
-  return lane[0];
+  return Join<SumOf>(v);
 }
 
 template <typename Real>
 LEEWAY_INLINE Real JoinMax(const Vec<Real>& v) {
-  alignas(64) Real lane[kLanes];
-  Store(v, lane);
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lane[i] = lane[i] > lane[i + half] ? lane[i] : lane[i + half];
-  }
-  return lane[0];
+  return Join<MaxOf>(v);
 }
 
 // Constants of the exponential: exp(x) = 2^n * exp(r), n = round(x / ln 2), |r| <= ln(2) / 2, Taylor to a term below
