@@ -41,7 +41,10 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
     auto stream = std::shared_ptr<ClientStream>(new ClientStream(name, executor, options));
     stream->self_ = stream;
     stream->handler_ = make_handler(stream);
-    start_on_stub(&stream->context_, stream.get());
+    {
+      MutexLock lock(&stream->mutex_);
+      start_on_stub(stream->context_.get(), stream.get());
+    }
     stream->AddHold();
     stream->StartRead(&stream->incoming_);
     stream->StartCall();
@@ -66,12 +69,10 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
     StartNextWrite();
   }
   void Cancel() LEEWAY_EXCLUDES(mutex_) {
-    {
-      MutexLock lock(&mutex_);
-      cancelled_ = true;
-      outgoing_.Drop();
-    }
-    context_.TryCancel();
+    MutexLock lock(&mutex_);
+    cancelled_ = true;
+    outgoing_.Drop();
+    if (context_ != nullptr) context_->TryCancel();
   }
 
   // ---- reactions: called by gRPC
@@ -106,6 +107,9 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
     {
       MutexLock lock(&mutex_);
       cancelled = cancelled_;
+      // The last reference to a channel must not go on a thread of gRPC's, which it would join: from here on the stream
+      // holds none.
+      context_.reset();
     }
     executor_->Schedule([this, end = FromGrpcStatus(status, name_, cancelled)] {
       handler_->OnEnd(end);
@@ -139,7 +143,6 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
   const char* const name_;
   Executor* const executor_;
   const size_t max_queued_writes_;
-  grpc::ClientContext context_;
   // Keeps the stream alive until gRPC and the handler are through with it.
   std::shared_ptr<ClientStream> self_;
   std::unique_ptr<Handler> handler_;
@@ -147,6 +150,8 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
   Incoming incoming_;
 
   Mutex mutex_;
+  // Null once gRPC made its last call.
+  std::unique_ptr<grpc::ClientContext> context_ LEEWAY_GUARDED_BY(mutex_) = std::make_unique<grpc::ClientContext>();
   OutgoingQueue<Outgoing> outgoing_ LEEWAY_GUARDED_BY(mutex_);
   // Writing is over: WritesDone was started, or a write failed.
   bool half_closed_ LEEWAY_GUARDED_BY(mutex_) = false;

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "grpcpp/client_context.h"
 #include "rpc/status_mapping.h"
@@ -25,11 +26,19 @@ class OpenCalls {
   void CancelAll() LEEWAY_EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     cancelled_ = true;
+    changed_.NotifyAll();
     for (grpc::ClientContext* context : contexts_) context->TryCancel();
   }
   bool cancelled() const LEEWAY_EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     return cancelled_;
+  }
+  // Sleeps between two tries of a call; false as soon as calls are cancelled.
+  bool Sleep(absl::Duration time) LEEWAY_EXCLUDES(mutex_) {
+    const Deadline deadline = Deadline::After(time);
+    MutexLock lock(&mutex_);
+    while (!cancelled_ && !deadline.HasPassed()) changed_.WaitUntil(&mutex_, deadline);
+    return !cancelled_;
   }
   // Between Add and Remove the context must live. Add is false when calls are no longer wanted.
   bool Add(grpc::ClientContext* context) LEEWAY_EXCLUDES(mutex_) {
@@ -44,6 +53,7 @@ class OpenCalls {
 
  private:
   mutable Mutex mutex_;
+  CondVar changed_;
   bool cancelled_ LEEWAY_GUARDED_BY(mutex_) = false;
   std::set<grpc::ClientContext*> contexts_ LEEWAY_GUARDED_BY(mutex_);
 };

@@ -1,0 +1,185 @@
+#include "queue/queue_server.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/cpu_time.h"
+#include "base/logging.h"
+#include "base/mutex.h"
+#include "base/state_clock.h"
+#include "base/status_macros.h"
+#include "queue/door/quarantine.h"
+#include "queue/queue_frontend.h"
+#include "queue/queue_service.h"
+#include "queue/store/memory_store.h"
+#include "queue/wire/connection.h"
+#include "rpc/server.h"
+
+namespace leeway {
+namespace {
+
+// Between two looks at the clock at least so long: an event that stays due must not make a spinning thread.
+constexpr absl::Duration kShortestSleep = absl::Milliseconds(5);
+
+constexpr absl::Duration kMetricsInterval = absl::Seconds(1);
+
+void KeepMetrics(const v1::StatusResponse& status, Metrics* metrics) {
+  const v1::LedgerCounts& counts = status.counts();
+  metrics->SetGauge("ledger/issued_total", counts.issued_total());
+  metrics->SetGauge("ledger/issued", counts.issued());
+  metrics->SetGauge("ledger/running", counts.running());
+  metrics->SetGauge("ledger/ready", counts.ready());
+  metrics->SetGauge("ledger/leased", counts.leased());
+  metrics->SetGauge("ledger/trained", counts.trained());
+  metrics->SetGauge("ledger/settled", counts.settled());
+  metrics->SetGauge("ledger/filtered", counts.filtered());
+  metrics->SetGauge("ledger/stale", counts.stale());
+  metrics->SetGauge("ledger/failed", counts.failed());
+  metrics->SetGauge("ledger/cancelled", counts.cancelled());
+  metrics->SetGauge("ledger/rewound", counts.rewound());
+  metrics->SetGauge("queue/groups", status.groups());
+  metrics->SetGauge("queue/bytes", status.bytes());
+  metrics->SetGauge("version", status.committed().version());
+  metrics->SetGauge("lineage", status.committed().lineage());
+  metrics->SetGauge("tokens/generated", status.generated_tokens());
+  for (const auto& [answer, count] : status.answers()) metrics->SetGauge(absl::StrCat("answers/", answer), count);
+  for (const auto& [code, count] : status.episode_failures()) {
+    metrics->SetGauge(absl::StrCat("episode_failures/", code), count);
+  }
+}
+
+}  // namespace
+
+struct QueueServer::State {
+  // In the order in which they need each other; destroyed the other way round.
+  FileSystem* file_system = nullptr;
+  Metrics* metrics = nullptr;
+  const Clock* clock = RealClock();
+  MonotonicTime started;
+  StateClock states;
+  std::unique_ptr<Quarantine> quarantine;
+  std::unique_ptr<QueueFrontend> frontend;
+  std::unique_ptr<grpc::Service> service;
+  std::unique_ptr<RpcServer> server;
+  std::thread timer;
+
+  Mutex mutex;
+  CondVar changed;
+  // NextDue() moved forward, or the server stops.
+  bool nudged LEEWAY_GUARDED_BY(mutex) = false;
+  bool stopping LEEWAY_GUARDED_BY(mutex) = false;
+
+  void Nudge() LEEWAY_EXCLUDES(mutex) {
+    MutexLock lock(&mutex);
+    nudged = true;
+    changed.NotifyAll();
+  }
+  v1::StatusResponse Status() {
+    v1::StatusResponse status = frontend->Status();
+    FillReport(status.mutable_report());
+    return status;
+  }
+  void FillReport(v1::ProcessReport* report);
+  void RunTimer() LEEWAY_EXCLUDES(mutex);
+};
+
+void QueueServer::State::FillReport(v1::ProcessReport* report) {
+  for (const auto& [state, time] : states.Totals()) {
+    (*report->mutable_state_seconds())[state] = absl::ToDoubleSeconds(time);
+  }
+  for (const auto& [thread_class, seconds] : CpuSecondsByThreadClass()) {
+    (*report->mutable_cpu_seconds())[thread_class] = seconds;
+  }
+  (*report->mutable_gauges())["queue/quarantined"] = quarantine->kept();
+  (*report->mutable_gauges())["queue/quarantine_dropped"] = quarantine->dropped();
+  report->set_wall_seconds(absl::ToDoubleSeconds(clock->Now() - started));
+}
+
+void QueueServer::State::RunTimer() {
+  SetThreadClass("ledger");
+  MonotonicTime next_metrics = clock->Now();
+  while (true) {
+    {
+      const MonotonicTime wake = std::min(frontend->NextDue(), next_metrics);
+      const MonotonicTime now = clock->Now();
+      const Deadline deadline = Deadline::After(std::max(wake - now, kShortestSleep), clock);
+      states.Enter("wait:waiting_for_requests");
+      MutexLock lock(&mutex);
+      while (!nudged && !stopping && !deadline.HasPassed()) changed.WaitUntil(&mutex, deadline);
+      if (stopping) return;
+      nudged = false;
+    }
+    states.Enter("busy:ledger");
+    if (frontend->NextDue() <= clock->Now()) frontend->RunDue();
+    if (metrics != nullptr && next_metrics <= clock->Now()) KeepMetrics(frontend->Status(), metrics);
+    while (next_metrics <= clock->Now()) next_metrics = next_metrics + kMetricsInterval;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<QueueServer>> QueueServer::Start(QueueOptions options, FileSystem* file_system,
+                                                                Metrics* metrics) {
+  if (options.vocabulary_size <= 0) return absl::InvalidArgumentError("vocabulary_size is not greater than 0");
+  const ConnectionOptions connection = QueueConnectionOptions();
+  const uint64_t largest_chunk = connection.max_message_bytes / 4;
+  if (options.max_chunk_bytes == 0 || options.max_chunk_bytes > largest_chunk) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_chunk_bytes: ", options.max_chunk_bytes, " is not between 1 and ", largest_chunk));
+  }
+  auto state = std::make_unique<State>();
+  state->file_system = file_system;
+  state->metrics = metrics;
+  state->started = state->clock->Now();
+
+  QueueFrontendOptions frontend;
+  frontend.limits = {options.vocabulary_size, options.core.group_size};
+  frontend.max_trajectory_bytes = options.core.max_trajectory_bytes;
+  frontend.max_chunk_bytes = options.max_chunk_bytes;
+  frontend.run_fingerprint = options.run_fingerprint;
+  frontend.heartbeat_interval = options.core.heartbeat_interval;
+  frontend.worker_lease = options.core.worker_lease;
+  frontend.max_wait = options.max_wait;
+  std::string quarantine_path;
+  if (!options.state_directory.empty()) {
+    LEEWAY_RETURN_IF_ERROR(file_system->CreateDirectory(options.state_directory));
+    quarantine_path = JoinPath(options.state_directory, "quarantine.jsonl");
+    frontend.lineage_path = JoinPath(options.state_directory, "lineage");
+    LEEWAY_ASSIGN_OR_RETURN(options.core.last_lineage, ReadLastLineage(file_system, frontend.lineage_path));
+  }
+  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<QueueCore> core,
+                          QueueCore::Create(std::move(options.core), std::make_unique<MemoryStore>()));
+
+  State* const raw = state.get();
+  state->quarantine = std::make_unique<Quarantine>(file_system, quarantine_path, options.quarantine_max_bytes);
+  state->frontend = std::make_unique<QueueFrontend>(std::move(frontend), std::move(core), state->quarantine.get(),
+                                                    file_system, state->clock, [raw] { raw->Nudge(); });
+  state->service =
+      MakeQueueService(state->frontend.get(), [raw](v1::ProcessReport* report) { raw->FillReport(report); });
+  LEEWAY_ASSIGN_OR_RETURN(state->server, RpcServer::Start(options.address, {state->service.get()}, connection));
+  LEEWAY_LOG_INFO("queue listens on {}", state->server->address());
+  state->timer = std::thread([raw] { raw->RunTimer(); });
+  return std::unique_ptr<QueueServer>(new QueueServer(std::move(state)));
+}
+
+QueueServer::QueueServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+QueueServer::~QueueServer() { Shutdown(absl::ZeroDuration()); }
+
+const std::string& QueueServer::address() const { return state_->server->address(); }
+
+v1::StatusResponse QueueServer::Status() const { return state_->Status(); }
+
+void QueueServer::Shutdown(absl::Duration grace) {
+  {
+    MutexLock lock(&state_->mutex);
+    if (state_->stopping) return;
+    state_->stopping = true;
+    state_->changed.NotifyAll();
+  }
+  state_->timer.join();
+  state_->frontend->Shutdown();
+  state_->server->Shutdown(grace);
+}
+
+}  // namespace leeway

@@ -1,0 +1,180 @@
+#include "queue/queue_service.h"
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "base/executor.h"
+#include "leeway/v1/queue.grpc.pb.h"
+#include "queue/wire/lease_stream.h"
+#include "rpc/server_stream.h"
+#include "rpc/status_mapping.h"
+
+namespace leeway {
+namespace {
+
+// A call that is answered before its handler returns.
+template <class Response>
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, absl::StatusOr<Response> result,
+                                 Response* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (result.ok()) *response = *std::move(result);
+  reactor->Finish(ToGrpcStatus(result.status()));
+  return reactor;
+}
+
+// One long poll for tickets. Deletes itself when gRPC is through with it.
+class TicketPoll final : public grpc::ServerUnaryReactor {
+ public:
+  TicketPoll(QueueFrontend* frontend, const v1::AcquireTicketsRequest& request, v1::AcquireTicketsResponse* response)
+      : frontend_(frontend) {
+    // The answer may come before the call below returns; gRPC's last call cannot, since this runs in the handler.
+    wait_ = frontend_->AcquireTickets(request, [this, response](absl::StatusOr<v1::AcquireTicketsResponse> answer) {
+      if (answer.ok()) *response = *std::move(answer);
+      Finish(ToGrpcStatus(answer.status()));
+    });
+  }
+  // Never before the handler has returned: wait_ is set.
+  void OnCancel() override {
+    if (frontend_->Cancel(wait_)) Finish(grpc::Status::CANCELLED);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  QueueFrontend* const frontend_;
+  QueueFrontend::WaitId wait_ = 0;
+};
+
+using PushStream = ServerStream<v1::PushRequest, v1::PushResponse>;
+
+class PushHandler final : public StreamHandler<v1::PushRequest> {
+ public:
+  PushHandler(std::unique_ptr<QueueFrontend::PushSession> session, std::shared_ptr<PushStream> stream)
+      : session_(std::move(session)), stream_(std::move(stream)) {}
+
+  void OnMessage(v1::PushRequest* request) override {
+    v1::PushResponse response;
+    absl::Status status = session_->Handle(request, &response);
+    // Never refused for space: a message is answered by one message, and reading pauses while many wait.
+    if (response.answers_size() > 0) stream_->Write(std::move(response));
+    if (!status.ok()) stream_->Finish(std::move(status));
+  }
+  void OnHalfClose() override { stream_->Finish(absl::OkStatus()); }
+  void OnEnd(const absl::Status&) override {}
+
+ private:
+  const std::unique_ptr<QueueFrontend::PushSession> session_;
+  const std::shared_ptr<PushStream> stream_;
+};
+
+class QueueService final : public v1::Queue::CallbackService {
+ public:
+  QueueService(QueueFrontend* frontend, std::function<void(v1::ProcessReport*)> fill_report)
+      : frontend_(frontend), fill_report_(std::move(fill_report)) {}
+
+  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context, const v1::RegisterRequest* request,
+                                     v1::RegisterResponse* response) override {
+    return Answer(context, frontend_->Register(*request), response);
+  }
+
+  grpc::ServerUnaryReactor* AcquireTickets(grpc::CallbackServerContext*, const v1::AcquireTicketsRequest* request,
+                                           v1::AcquireTicketsResponse* response) override {
+    return new TicketPoll(frontend_, *request, response);
+  }
+
+  grpc::ServerBidiReactor<v1::PushRequest, v1::PushResponse>* Push(grpc::CallbackServerContext*) override {
+    // Handling a message takes microseconds for small trajectories: a hop to another thread would cost more than it
+    // saves.
+    static InlineExecutor* const executor = new InlineExecutor();
+    return PushStream::Start(executor, {.max_queued_writes = 64}, [this](std::shared_ptr<PushStream> stream) {
+      return std::make_unique<PushHandler>(frontend_->NewPushSession(), std::move(stream));
+    });
+  }
+
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context, const v1::HeartbeatRequest* request,
+                                      v1::HeartbeatResponse* response) override {
+    return Answer(context, frontend_->Heartbeat(*request), response);
+  }
+
+  grpc::ServerUnaryReactor* AllocateLineage(grpc::CallbackServerContext* context,
+                                            const v1::AllocateLineageRequest* request,
+                                            v1::AllocateLineageResponse* response) override {
+    return Answer(context, frontend_->AllocateLineage(*request), response);
+  }
+
+  grpc::ServerUnaryReactor* Restore(grpc::CallbackServerContext* context, const v1::RestoreRequest* request,
+                                    v1::RestoreResponse* response) override {
+    return Answer(context, frontend_->Restore(*request), response);
+  }
+
+  grpc::ServerWriteReactor<v1::LeaseBatchResponse>* LeaseBatch(grpc::CallbackServerContext*,
+                                                               const v1::LeaseBatchRequest* request) override {
+    // The stream may end before the wait has its number, and the other way round.
+    auto wait = std::make_shared<std::atomic<QueueFrontend::WaitId>>(0);
+    auto stream = ServerWriteStream<v1::LeaseBatchResponse>::Start(
+        [this, wait](const absl::Status&) { frontend_->Cancel(wait->load()); });
+    // gRPC makes its last call only after this handler returned, so the reactor outlives this function in any case.
+    ServerWriteStream<v1::LeaseBatchResponse>* const reactor = stream.get();
+    const uint64_t max_chunk_bytes = frontend_->options().max_chunk_bytes;
+    wait->store(frontend_->LeaseBatch(*request, [stream, max_chunk_bytes](absl::StatusOr<LeaseResult> lease) {
+      if (!lease.ok()) {
+        stream->Finish(lease.status());
+        return;
+      }
+      auto cutter = std::make_shared<LeaseCutter>(*std::move(lease), max_chunk_bytes);
+      stream->WriteAll([cutter](v1::LeaseBatchResponse* response) { return cutter->Next(response); });
+    }));
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* Commit(grpc::CallbackServerContext* context, const v1::CommitRequest* request,
+                                   v1::CommitResponse* response) override {
+    return Answer(context, frontend_->Commit(*request), response);
+  }
+
+  grpc::ServerUnaryReactor* Settle(grpc::CallbackServerContext* context, const v1::SettleRequest* request,
+                                   v1::SettleResponse* response) override {
+    return Answer(context, frontend_->Settle(*request), response);
+  }
+
+  grpc::ServerUnaryReactor* LedgerSnapshot(grpc::CallbackServerContext* context,
+                                           const v1::LedgerSnapshotRequest* request,
+                                           v1::LedgerSnapshotResponse* response) override {
+    return Answer(context, frontend_->LedgerSnapshot(*request), response);
+  }
+
+  grpc::ServerUnaryReactor* RetireGroup(grpc::CallbackServerContext* context, const v1::RetireGroupRequest* request,
+                                        v1::RetireGroupResponse* response) override {
+    return Answer(context, frontend_->RetireGroup(*request), response);
+  }
+
+  grpc::ServerUnaryReactor* FenceWorker(grpc::CallbackServerContext* context, const v1::FenceWorkerRequest* request,
+                                        v1::FenceWorkerResponse* response) override {
+    return Answer(context, frontend_->FenceWorker(*request), response);
+  }
+
+  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const v1::StatusRequest*,
+                                   v1::StatusResponse* response) override {
+    absl::StatusOr<v1::StatusResponse> status = frontend_->Status();
+    fill_report_(status->mutable_report());
+    return Answer(context, std::move(status), response);
+  }
+
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest*,
+                                  v1::DrainResponse* response) override {
+    return Answer(context, absl::StatusOr<v1::DrainResponse>(frontend_->Drain()), response);
+  }
+
+ private:
+  QueueFrontend* const frontend_;
+  const std::function<void(v1::ProcessReport*)> fill_report_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeQueueService(QueueFrontend* frontend,
+                                                std::function<void(v1::ProcessReport*)> fill_report) {
+  return std::make_unique<QueueService>(frontend, std::move(fill_report));
+}
+
+}  // namespace leeway

@@ -1,0 +1,14 @@
+#ifndef LEEWAY_QUEUE_WIRE_CONNECTION_H_
+#define LEEWAY_QUEUE_WIRE_CONNECTION_H_
+
+#include "rpc/channel.h"
+
+namespace leeway {
+
+// What the queue's server and its clients agree on. Chunks stay far below the message limit; it is that large for the
+// single messages that grow with the run: a ledger snapshot, a status.
+inline ConnectionOptions QueueConnectionOptions() { return {.max_message_bytes = 16 << 20}; }
+
+}  // namespace leeway
+
+#endif  // LEEWAY_QUEUE_WIRE_CONNECTION_H_

@@ -1,0 +1,80 @@
+#ifndef LEEWAY_QUEUE_WIRE_PUSH_PIPELINE_H_
+#define LEEWAY_QUEUE_WIRE_PUSH_PIPELINE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "leeway/v1/queue.pb.h"
+
+namespace leeway {
+
+// The pushes of one identity that have no final answer yet: numbered, cut, packed into messages, sent again after FULL
+// or after a break, answered in order. The rules of pushing without stream, threads or clock. Not thread-safe: callers
+// lock around it.
+//
+//   added -> sent -> answered                       FULL or a break: sent -> added
+//
+// After FULL everything behind it in the pipe is answered FULL too; it goes out again, in order, when all those answers
+// are there and retry_after has passed.
+class PushPipeline {
+ public:
+  using Done = std::function<void(absl::StatusOr<v1::PushAnswer>)>;
+  // Callbacks to run once the caller has released its lock, in this order.
+  using Callbacks = std::vector<std::function<void()>>;
+
+  // Messages carry about `max_chunk_bytes`.
+  PushPipeline(const v1::WorkerIdentity& identity, uint64_t max_chunk_bytes)
+      : identity_(identity), max_chunk_bytes_(max_chunk_bytes) {}
+
+  void Add(std::string payload, Done done);
+
+  // Fills the next message. False: nothing to send now (nothing added, answers to FULL outstanding, or retry_after not
+  // over).
+  bool NextMessage(MonotonicTime now, v1::PushRequest* request);
+  // When NextMessage has something, as far as is known: now or before if at once, InfiniteFuture if not without Add or
+  // answers.
+  MonotonicTime NextSend(MonotonicTime now) const;
+  // Bytes that NextMessage could pack now.
+  uint64_t unsent_bytes() const { return unsent_bytes_; }
+
+  // Takes answers off the stream. INTERNAL: the queue answered what was not asked; the stream is of no use any more.
+  absl::Status OnAnswers(const v1::PushResponse& response, MonotonicTime now, Callbacks* callbacks);
+  // The stream is gone: everything unanswered has to be sent again, on the next one.
+  void OnDisconnected();
+  // Answers everything with `status`.
+  void FailAll(const absl::Status& status, Callbacks* callbacks);
+
+  int64_t unanswered() const { return static_cast<int64_t>(items_.size()); }
+
+ private:
+  struct Item {
+    std::string payload;
+    Done done;
+  };
+
+  void SendAgain();
+
+  const v1::WorkerIdentity identity_;
+  const uint64_t max_chunk_bytes_;
+  // Oldest first; the first one's sequence number is `first_sequence_`.
+  std::deque<Item> items_;
+  uint64_t first_sequence_ = 1;
+  // So many of items_ are sent whole, and `offset_` bytes of the next.
+  size_t sent_ = 0;
+  uint64_t offset_ = 0;
+  uint64_t unsent_bytes_ = 0;
+  // So many of the sent ones were answered FULL; not 0 only until all of them are.
+  size_t full_ = 0;
+  MonotonicTime not_before_;
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_QUEUE_WIRE_PUSH_PIPELINE_H_
