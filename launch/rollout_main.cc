@@ -1,6 +1,7 @@
 // leeway-rollout: a rollout worker's process. Flags and wiring only.
 
 #include "base/logging.h"
+#include "base/status_macros.h"
 #include "launch/roles/role_process.h"
 #include "launch/roles/rollout_role.h"
 #include "queue/queue_grpc_client.h"
@@ -19,9 +20,15 @@ absl::Status RunRollout(RoleContext& context, StopSignals& signals) {
   subscriber_options.name = context.name;
   subscriber_options.expected = std::move(expected);
   subscriber_options.transport = context.config.GetString("weights.transport");
-  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcWeightSubscriber> weights, GrpcWeightSubscriber::Create(subscriber_options));
-  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<QueueWorkerClient> queue, NewQueueWorkerClient(context.queue_address));
-  RolloutWorker worker(options, {context.task.get(), context.tokenizer.get(), queue.get(), weights.get(), context.metrics.get()});
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcWeightSubscriber> weights,
+                          GrpcWeightSubscriber::Create(subscriber_options));
+  QueueGrpcClientOptions queue_options;
+  queue_options.target = context.queue_address;
+  queue_options.name = context.name;
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcQueueWorkerClient> queue,
+                          GrpcQueueWorkerClient::Create(queue_options));
+  RolloutWorker worker(
+      options, {context.task.get(), context.tokenizer.get(), queue.get(), weights.get(), context.metrics.get()});
   signals.OnStop([&worker] { worker.Stop(); });
   LEEWAY_LOG_INFO("{} plays {} on {}", context.name, context.config.GetString("task.name"), context.queue_address);
   const absl::Status status = worker.Run();

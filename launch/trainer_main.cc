@@ -3,6 +3,7 @@
 #include "base/executor.h"
 #include "base/logging.h"
 #include "base/state_clock.h"
+#include "base/status_macros.h"
 #include "launch/roles/role_process.h"
 #include "launch/roles/trainer_role.h"
 #include "queue/queue_grpc_client.h"
@@ -19,9 +20,15 @@ absl::Status RunTrainer(RoleContext& context, StopSignals& signals) {
   publisher_options.address = context.weights_address;
   publisher_options.run_name = context.config.GetString("run.name");
   publisher_options.bucket_bytes = static_cast<uint64_t>(context.config.GetInteger("weights.bucket_bytes"));
-  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcWeightPublisher> publisher, GrpcWeightPublisher::Create(publisher_options));
-  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<QueueTrainerClient> queue, NewQueueTrainerClient(context.queue_address));
-  TrainerOptions options = TrainerOptionsOf(context.config, *context.task, context.tokenizer->vocabulary_size(), context.paths.root);
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcWeightPublisher> publisher,
+                          GrpcWeightPublisher::Create(publisher_options));
+  QueueGrpcClientOptions queue_options;
+  queue_options.target = context.queue_address;
+  queue_options.name = context.name;
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcQueueTrainerClient> queue,
+                          GrpcQueueTrainerClient::Create(queue_options));
+  TrainerOptions options =
+      TrainerOptionsOf(context.config, *context.task, context.tokenizer->vocabulary_size(), context.paths.root);
   options.name = context.name;
   TrainerEnvironment environment;
   environment.queue = queue.get();

@@ -25,7 +25,9 @@ class JobView {
   void OnMetrics(const MetricsLine& line, MonotonicTime now);
   // The queue's answer; nullopt: it does not answer.
   void OnStatus(const std::optional<v1::StatusResponse>& status, MonotonicTime now);
-  void OnRestart() { ++restarts_; }
+  void set_restarts(int restarts) { restarts_ = restarts; }
+  // Something else moved.
+  void NoteProgress(MonotonicTime now) { last_progress_ = now; }
 
   // True once for every step that no earlier life of the trainer had reached.
   bool TakeProgress();

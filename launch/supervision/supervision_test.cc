@@ -32,7 +32,7 @@ class SupervisorTest : public ::testing::Test {
  protected:
   static std::vector<Supervisor::Child> Children() {
     const auto child = [](const std::string& name, ProcessRole role) {
-      return Supervisor::Child{{name, role}, {"leeway-" + name, {}, {}, name}};
+      return Supervisor::Child{{name, role}, {"leeway-" + name, {}, {}, name}, {}};
     };
     return {child("queue-0", ProcessRole::kQueue), child("trainer-0", ProcessRole::kTrainer),
             child("rollout-0", ProcessRole::kRollout), child("rollout-1", ProcessRole::kRollout)};

@@ -79,7 +79,10 @@ void Supervisor::StartProcess(int process) {
     Do(policy_.OnSpawnFailure(process, "the job is ending", clock_->Now()));
     return;
   }
-  const absl::StatusOr<int> pid = spawner_->Spawn(child.command);
+  ProcessCommand command = child.command;
+  if (policy_.restarts(process) == 0)
+    command.environment.insert(child.first_life_environment.begin(), child.first_life_environment.end());
+  const absl::StatusOr<int> pid = spawner_->Spawn(command);
   if (!pid.ok()) {
     observer_->OnEvent(
         fmt::format("{} could not be started: {}", child.process.name, std::string(pid.status().message())), "");

@@ -34,6 +34,8 @@ class Supervisor {
   struct Child {
     SupervisionPolicy::Process process;
     ProcessCommand command;
+    // Added to the command's environment when the process is started for the first time, not when it is restarted.
+    std::map<std::string, std::string> first_life_environment;
   };
   // All pointers outlive the object.
   Supervisor(SupervisionOptions options, std::vector<Child> children, ProcessSpawner* spawner,

@@ -1,0 +1,37 @@
+#ifndef LEEWAY_LAUNCH_COMMANDS_COMMANDS_H_
+#define LEEWAY_LAUNCH_COMMANDS_COMMANDS_H_
+
+#include <string>
+#include <vector>
+
+#include "launch/run/exit_code.h"
+
+namespace leeway {
+
+// The commands of `leeway`. Each runs to its end on the caller's thread, prints for people, and returns the process's
+// exit code.
+
+// `arguments`: TOML files and section.key=value overrides.
+ExitCode TrainCommand(const std::vector<std::string>& arguments);
+// Prints all errors, or the resolved configuration and what it needs. Leaves nothing behind.
+ExitCode CheckCommand(const std::vector<std::string>& arguments);
+// Replaces this process by the role's binary.
+ExitCode RoleCommand(const std::string& role, const std::vector<std::string>& arguments);
+
+struct InspectArguments {
+  std::vector<std::string> runs;  // directories, or names below runs/
+  bool json = false;
+  std::string plot;         // name of a plot, or empty
+  std::string output;       // file of the plot; empty: standard output
+  int64_t trajectory = -1;  // step whose trajectories are shown; -1 = none
+};
+ExitCode InspectCommand(const InspectArguments& arguments);
+
+// What this machine has and lacks.
+ExitCode DoctorCommand();
+// `topic`: config (markdown) or schema (JSON Schema).
+ExitCode DocsCommand(const std::string& topic);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_LAUNCH_COMMANDS_COMMANDS_H_

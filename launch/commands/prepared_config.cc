@@ -1,0 +1,50 @@
+#include "launch/commands/prepared_config.h"
+
+#include <algorithm>
+
+#include "base/file_system.h"
+#include "fmt/format.h"
+#include "launch/config/check.h"
+#include "launch/config/config_loader.h"
+#include "launch/run/run_directory.h"
+
+namespace leeway {
+
+PreparedConfig PrepareConfig(const std::vector<std::string>& arguments) {
+  PreparedConfig prepared;
+  const ConfigSources sources = SplitArguments(arguments);
+  LoadedConfig loaded = LoadConfig(sources);
+  prepared.errors = std::move(loaded.errors);
+  // Keys with errors hold their defaults: what they mean together is checked nevertheless, so that all errors show at
+  // once. Without the task's name, or with a file that could not be read, that would only be noise.
+  for (const Diagnostic& error : prepared.errors) {
+    if (error.key.empty() || error.key == "task.name") return prepared;
+  }
+  prepared.resolved = ResolveConfig(loaded.config, RunNameOf(sources.files));
+  std::vector<Diagnostic> meaning = CheckConfig(prepared.resolved);
+  for (Diagnostic& error : meaning) {
+    const bool is_known = std::any_of(prepared.errors.begin(), prepared.errors.end(),
+                                      [&](const Diagnostic& e) { return e.key == error.key; });
+    if (!is_known) prepared.errors.push_back(std::move(error));
+  }
+  const Config& config = prepared.resolved.config;
+  prepared.run_directory = JoinPath(config.GetString("run.directory"), config.GetString("run.name"));
+  const absl::StatusOr<Config> existing = ReadRunConfig(RunPaths(prepared.run_directory));
+  prepared.run_exists = existing.ok();
+  if (existing.ok()) {
+    std::vector<Diagnostic> refused = CheckResume(*existing, config);
+    prepared.errors.insert(prepared.errors.end(), refused.begin(), refused.end());
+  } else if (!absl::IsNotFound(existing.status())) {
+    prepared.errors.push_back({config.PlaceOf("run.name"), "run.name",
+                               fmt::format("{} holds a run whose configuration can not be read: {}",
+                                           prepared.run_directory, std::string(existing.status().message()))});
+  }
+  return prepared;
+}
+
+std::string DescribeErrors(const std::vector<Diagnostic>& errors) {
+  return fmt::format("{}{} error{}; nothing was started\n", FormatDiagnostics(errors), errors.size(),
+                     errors.size() == 1 ? "" : "s");
+}
+
+}  // namespace leeway

@@ -1,0 +1,66 @@
+// leeway: the command line. Flags and wiring only; needs neither the model nor the trainer's engine, so that it starts
+// in milliseconds.
+
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "launch/commands/commands.h"
+#include "launch/roles/role_process.h"
+
+int main(int argc, char** argv) {
+  using namespace leeway;
+  PrepareProcess();
+  CLI::App app{"leeway trains LLM agents by reinforcement learning, rollout and training decoupled.", "leeway"};
+  app.require_subcommand(1);
+  app.footer(
+      "A run is described by TOML files, merged in order, and section.key=value overrides: leeway train "
+      "configs/sort5.toml seed=2");
+  ExitCode code = ExitCode::kOther;
+
+  std::vector<std::string> words;
+  const auto add_run_command = [&](const char* name, const char* description, auto run) {
+    CLI::App* command = app.add_subcommand(name, description);
+    command->add_option("config", words, "TOML files and section.key=value overrides")->required();
+    command->callback([&code, &words, run] { code = run(words); });
+    return command;
+  };
+  add_run_command("train", "run a job on this machine: queue, trainer and rollout workers; resumes a run that exists",
+                  TrainCommand);
+  add_run_command("check", "print every error of a configuration, or what it means and needs; starts nothing",
+                  CheckCommand);
+  for (const std::string role : {"queue", "rollout", "trainer"}) {
+    CLI::App* command =
+        add_run_command(role.c_str(), ("run one process of role " + role + " of a job").c_str(),
+                        [role](const std::vector<std::string>& arguments) { return RoleCommand(role, arguments); });
+    command->add_option_function<int>(
+        "--rank",
+        [&words](const int& rank) {
+          words.insert(words.end(), {"--rank", std::to_string(rank)});
+        },
+        "which of the processes of this role it is");
+  }
+
+  InspectArguments inspect;
+  CLI::App* inspect_command = app.add_subcommand("inspect", "what happened in a run: tables, plots, trajectories");
+  inspect_command->add_option("run", inspect.runs, "run directories (or names below runs/)")->required();
+  inspect_command->add_flag("--json", inspect.json, "for machines");
+  inspect_command->add_option("--plot", inspect.plot, "SVG plot: reward, staleness, waits, reward_vs_lag");
+  inspect_command->add_option("--out", inspect.output, "file of the plot (default: standard output)");
+  inspect_command->add_option("--trajectory", inspect.trajectory, "show the trajectories kept of a step");
+  inspect_command->callback([&] { code = InspectCommand(inspect); });
+
+  app.add_subcommand("doctor", "what this machine has and lacks")->callback([&] { code = DoctorCommand(); });
+  std::string topic = "config";
+  CLI::App* docs = app.add_subcommand("docs", "print reference pages made from the code");
+  docs->add_option("topic", topic, "config: markdown of all configuration keys; schema: their JSON Schema")
+      ->check(CLI::IsMember({"config", "schema"}));
+  docs->callback([&] { code = DocsCommand(topic); });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
+  }
+  return static_cast<int>(code);
+}

@@ -1,0 +1,61 @@
+#ifndef LEEWAY_LAUNCH_RUN_JOB_MONITOR_H_
+#define LEEWAY_LAUNCH_RUN_JOB_MONITOR_H_
+
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "launch/config/config.h"
+#include "launch/display/job_view.h"
+#include "launch/display/status_feed.h"
+#include "launch/display/terminal.h"
+#include "launch/report/tensorboard_writer.h"
+#include "launch/run/run_directory.h"
+#include "launch/supervision/supervisor.h"
+
+namespace leeway {
+
+// Watches a job for its supervisor: follows metrics.jsonl and the queue's status, shows them, writes TensorBoard files
+// and process samples, and notices when nothing progresses. All on the supervisor's thread; StatusFeed has its own.
+class JobMonitor : public SupervisionObserver {
+ public:
+  // All pointers outlive the object.
+  JobMonitor(const Config& config, const RunPaths& paths, StatusFeed* feed, Terminal* terminal,
+             const Clock* clock = RealClock());
+
+  void OnEvent(const std::string& line, const std::string& log_path) override;
+  Pulse OnPulse(const SupervisionPolicy& policy) override;
+
+  const JobView& view() const { return view_; }
+  // The newest answer of the queue while it lived.
+  const std::optional<v1::StatusResponse>& last_status() const { return last_status_; }
+
+ private:
+  void FollowMetrics(MonotonicTime now);
+  void FollowStatus(MonotonicTime now);
+  // Before the first weights are out the trainer's log is the only thing that moves (a warm start takes minutes).
+  void FollowTrainerLog(MonotonicTime now);
+
+  const RunPaths paths_;
+  const absl::Duration stall_timeout_;
+  StatusFeed* const feed_;
+  Terminal* const terminal_;
+  const Clock* const clock_;
+  const MonotonicTime start_;
+  JobView view_;
+  MetricsTail tail_;
+  std::unique_ptr<TensorboardWriter> tensorboard_;
+  bool tensorboard_failed_ = false;
+  uint64_t last_serial_ = 0;
+  uint64_t trainer_log_size_ = 0;
+  MonotonicTime next_sample_;
+  std::optional<v1::StatusResponse> last_status_;
+  bool was_ending_ = false;
+};
+
+// The last lines of a file, indented; empty if there are none.
+std::string LastLines(const std::string& path, int count);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_LAUNCH_RUN_JOB_MONITOR_H_

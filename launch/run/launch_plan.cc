@@ -1,0 +1,80 @@
+#include "launch/run/launch_plan.h"
+
+#include <ctype.h>
+
+#include <filesystem>
+
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+
+extern char** environ;
+
+namespace leeway {
+namespace {
+
+std::string UpperCase(std::string text) {
+  for (char& c : text) c = static_cast<char>(toupper(static_cast<unsigned char>(c)));
+  return text;
+}
+
+}  // namespace
+
+std::vector<Supervisor::Child> PlanChildren(const Config& config, const RunPaths& paths, const std::string& binaries,
+                                            const std::map<std::string, std::string>& environment) {
+  std::vector<Supervisor::Child> children;
+  const auto add = [&](const std::string& role, ProcessRole kind, int64_t count) {
+    for (int64_t rank = 0; rank < count; ++rank) {
+      Supervisor::Child child;
+      child.process = {fmt::format("{}-{}", role, rank), kind};
+      child.command.executable = binaries + "/leeway-" + role;
+      child.command.arguments = {paths.config(), "--rank", std::to_string(rank)};
+      child.command.log_path = paths.log(child.process.name);
+      // Huge pages halve the cost of first touches (glibc reads this before main).
+      if (environment.count("GLIBC_TUNABLES") == 0)
+        child.command.environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1";
+      std::string failpoints = config.GetString("fault." + role);
+      if (const auto found = environment.find("LEEWAY_FAILPOINTS_" + UpperCase(role)); found != environment.end())
+        failpoints = found->second;
+      if (!failpoints.empty()) child.first_life_environment["LEEWAY_FAILPOINTS"] = failpoints;
+      children.push_back(std::move(child));
+    }
+  };
+  add("queue", ProcessRole::kQueue, 1);
+  add("trainer", ProcessRole::kTrainer, config.GetInteger("trainer.ranks"));
+  add("rollout", ProcessRole::kRollout, config.GetInteger("rollout.workers"));
+  return children;
+}
+
+absl::StatusOr<std::string> FindBinaries() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return absl::NotFoundError("/proc is not mounted: can not find the programs");
+  std::vector<std::string> missing;
+  for (const char* role : {"queue", "rollout", "trainer"}) {
+    const std::string path = (self.parent_path() / (std::string("leeway-") + role)).string();
+    if (!std::filesystem::exists(path, error)) missing.push_back(path);
+  }
+  if (!missing.empty())
+    return absl::NotFoundError(fmt::format("not built or not installed: {}", fmt::join(missing, ", ")));
+  return self.parent_path().string();
+}
+
+SupervisionOptions SupervisionOptionsOf(const Config& config) {
+  SupervisionOptions options;
+  options.max_restarts = static_cast<int>(config.GetInteger("run.max_restarts"));
+  options.backoff = absl::Seconds(config.GetReal("run.restart_backoff"));
+  options.drain_timeout = absl::Seconds(config.GetReal("run.drain_timeout"));
+  return options;
+}
+
+std::map<std::string, std::string> ProcessEnvironment() {
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (const size_t equals = text.find('='); equals != std::string::npos)
+      variables[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return variables;
+}
+
+}  // namespace leeway
