@@ -202,7 +202,8 @@ TEST(ThreadedEnvironmentExecutorTest, DestructorLeavesAHungThreadBehind) {
     gate->Pass();
     return ScriptedTask::Ask("");
   };
-  const ScriptedTask task(script);
+  // A thread left behind goes on using its environment and task: they must live as long as the process.
+  static const ScriptedTask task(script);
   {
     ThreadedEnvironmentExecutor executor(2, [] {});
     Post(&executor, {ResetCall(1, &task)});

@@ -234,9 +234,8 @@ void RolloutWorker::State::Watch(MonotonicTime now, MonotonicTime* last_line) {
   }
   if (idle < options.watchdog_period || now - *last_line < options.watchdog_period) return;
   *last_line = now;
-  LEEWAY_LOG_WARNING("no progress for {}: in {} for {}; waits for {}",
-                     absl::FormatDuration(absl::Trunc(idle, absl::Milliseconds(1))), state_clock.current(),
-                     absl::FormatDuration(absl::Trunc(state_clock.in_current(), absl::Milliseconds(1))), reason);
+  LEEWAY_LOG_WARNING("no progress for {}: in {}, waits for {}",
+                     absl::FormatDuration(absl::Trunc(idle, absl::Milliseconds(1))), state_clock.current(), reason);
 }
 
 void RolloutWorker::State::SendHeartbeats() {
