@@ -3,10 +3,7 @@
 namespace leeway {
 
 template <typename Real>
-KeyValueCache<Real>::KeyValueCache(const ModelShape& shape) : state_(std::make_unique<State>()) {
-  state_->layers = shape.layers;
-  state_->attention = internal::AttentionShapeOf(shape);
-}
+KeyValueCache<Real>::KeyValueCache(const ModelShape& shape) : state_(std::make_unique<State>(shape)) {}
 
 template <typename Real>
 KeyValueCache<Real>::~KeyValueCache() = default;
@@ -27,7 +24,7 @@ void KeyValueCache<Real>::Clear() {
 
 template <typename Real>
 size_t KeyValueCache<Real>::size_bytes() const {
-  return state_->blocks.size() * static_cast<size_t>(state_->layers * state_->attention.tile_size()) * sizeof(Real);
+  return state_->tiles.size() * state_->block_bytes;
 }
 
 template class KeyValueCache<float>;

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/buffer.h"
 #include "model/kernels.h"
+#include "model/tile_pool.h"
 #include "model/transformer.h"
 
 namespace leeway {
@@ -20,23 +20,26 @@ inline AttentionShape AttentionShapeOf(const ModelShape& shape) {
 
 }  // namespace internal
 
-// Blocks of 16 positions, each with the tiles of all layers: [layer][tile]. A block never moves once it is allocated.
+// Blocks of 16 positions, each with the tiles of all layers: [layer][tile]. A block never moves while it is held.
 template <typename Real>
 struct KeyValueCache<Real>::State {
-  int64_t layers = 0;
-  internal::AttentionShape attention;
-  int64_t length = 0;
-  std::vector<internal::Buffer<Real>> blocks;
-  std::vector<Real*> tiles;  // data of blocks, as the kernels want it
+  explicit State(const ModelShape& shape) : attention(internal::AttentionShapeOf(shape)) {
+    block_bytes = static_cast<size_t>(shape.layers * attention.tile_size()) * sizeof(Real);
+  }
+  ~State() {
+    for (Real* block : tiles) internal::TilePool::Shared()->Return(block, block_bytes);
+  }
 
   // Makes room for positions below `positions`.
   void Grow(int64_t positions) {
     const size_t wanted = static_cast<size_t>((positions + internal::kPanel - 1) / internal::kPanel);
-    while (blocks.size() < wanted) {
-      blocks.emplace_back();
-      tiles.push_back(blocks.back().Reserve(layers * attention.tile_size()));
-    }
+    while (tiles.size() < wanted) tiles.push_back(static_cast<Real*>(internal::TilePool::Shared()->Take(block_bytes)));
   }
+
+  internal::AttentionShape attention;
+  size_t block_bytes = 0;
+  int64_t length = 0;
+  std::vector<Real*> tiles;  // one block each, as the kernels want them
 };
 
 }  // namespace leeway
