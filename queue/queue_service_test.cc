@@ -1,0 +1,499 @@
+// The queue as its users see it: server, service and clients over a real unix socket.
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "gmock/gmock.h"
+#include "grpcpp/client_context.h"
+#include "gtest/gtest.h"
+#include "leeway/v1/queue.grpc.pb.h"
+#include "queue/fake_trajectory.h"
+#include "queue/queue_grpc_client.h"
+#include "queue/queue_server.h"
+#include "queue/wire/connection.h"
+
+namespace leeway {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
+// Answers of pushes, in the order in which they came.
+class Answers {
+ public:
+  std::function<void(absl::StatusOr<v1::PushAnswer>)> Next() {
+    return [this](absl::StatusOr<v1::PushAnswer> answer) {
+      MutexLock lock(&mutex_);
+      answers_.push_back(std::move(answer));
+      changed_.NotifyAll();
+    };
+  }
+  std::vector<absl::StatusOr<v1::PushAnswer>> Wait(size_t count) {
+    const Deadline deadline = Deadline::After(kPatience);
+    MutexLock lock(&mutex_);
+    while (answers_.size() < count && !deadline.HasPassed()) changed_.WaitUntil(&mutex_, deadline);
+    EXPECT_GE(answers_.size(), count) << "no answer in time";
+    return answers_;
+  }
+  void ExpectAll(size_t count, v1::PushResult result) {
+    for (const absl::StatusOr<v1::PushAnswer>& answer : Wait(count)) {
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      ASSERT_EQ(answer->result(), result) << answer->ShortDebugString();
+    }
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<absl::StatusOr<v1::PushAnswer>> answers_ LEEWAY_GUARDED_BY(mutex_);
+};
+
+class QueueServiceTest : public ::testing::Test {
+ protected:
+  QueueServiceTest() {
+    char folder[] = "/tmp/leeway-queue-XXXXXX";
+    folder_ = mkdtemp(folder);
+    options_.address = folder_ + "/socket";
+    options_.address.insert(0, "unix:");
+    options_.state_directory = folder_ + "/queue";
+    options_.vocabulary_size = kFakeVocabulary;
+    options_.run_fingerprint = "abc";
+    options_.core.staleness.groups_per_step = 2;
+    options_.core.staleness.steps = 100;
+    options_.core.group_size = 2;
+    options_.core.max_groups = 100;
+    options_.core.max_trajectory_bytes = 80 << 20;
+    options_.core.max_bytes = uint64_t{100} << 30;
+    options_.core.task = "sort5";
+    options_.core.train_seed = [](uint64_t index) { return index; };
+    options_.core.evaluation_seed = [](uint64_t index) { return index; };
+  }
+  ~QueueServiceTest() override {
+    worker_.reset();
+    trainer_.reset();
+    server_.reset();
+    RealFileSystem()->RemoveAll(folder_).IgnoreError();
+  }
+
+  void StartServer() {
+    absl::StatusOr<std::unique_ptr<QueueServer>> server = QueueServer::Start(options_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void StartAll() {
+    StartServer();
+    worker_ = NewWorker();
+    trainer_ = GrpcQueueTrainerClient::Create({.target = options_.address, .name = "trainer"}).value();
+    ASSERT_TRUE(worker_->Register("rollout-0", "abc", kPatience).ok());
+    StartTrainer();
+  }
+  std::unique_ptr<GrpcQueueWorkerClient> NewWorker() {
+    return GrpcQueueWorkerClient::Create({.target = options_.address, .name = "rollout"}).value();
+  }
+  void StartTrainer() {
+    lineage_ = trainer_->AllocateLineage(kPatience)->lineage();
+    ASSERT_TRUE(trainer_->Restore(lineage_, 0, "", kPatience).ok());
+    ASSERT_TRUE(Commit(1, {}, true).ok());
+  }
+  absl::Status Commit(uint64_t version, const std::vector<uint64_t>& tickets, bool initial = false) {
+    v1::CommitRequest request;
+    request.set_lineage(lineage_);
+    request.set_version(version);
+    request.set_digest("d");
+    request.set_initial(initial);
+    for (uint64_t ticket : tickets) request.add_tickets(ticket);
+    return trainer_->Commit(request, kPatience).status();
+  }
+  std::vector<v1::Ticket> Acquire(absl::Duration wait = kPatience) {
+    const absl::StatusOr<v1::AcquireTicketsResponse> response = worker_->AcquireTickets(4, {}, wait);
+    EXPECT_TRUE(response.ok()) << response.status();
+    if (!response.ok()) return {};
+    return {response->tickets().begin(), response->tickets().end()};
+  }
+  // Pushes every member of the tickets.
+  void PushAll(const std::vector<v1::Ticket>& tickets, Answers* answers, int sampled = 5) {
+    for (const v1::Ticket& ticket : tickets) {
+      for (uint32_t member : ticket.members()) worker_->Push(FakeTrajectory(ticket, member, sampled), answers->Next());
+    }
+  }
+
+  std::string folder_;
+  QueueOptions options_;
+  std::unique_ptr<QueueServer> server_;
+  std::unique_ptr<GrpcQueueWorkerClient> worker_;
+  std::unique_ptr<GrpcQueueTrainerClient> trainer_;
+  uint64_t lineage_ = 0;
+};
+
+TEST_F(QueueServiceTest, StepsOfARunGoThrough) {
+  StartAll();
+  Answers answers;
+  for (uint64_t step = 1; step <= 5; ++step) {
+    const std::vector<v1::Ticket> tickets = Acquire();
+    ASSERT_EQ(tickets.size(), 2u);
+    PushAll(tickets, &answers);
+    const absl::StatusOr<LeasedBatch> batch = trainer_->LeaseBatch(lineage_, step, kPatience);
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    ASSERT_EQ(batch->groups.size(), 2u) << batch->cause;
+    for (size_t g = 0; g < 2; ++g) {
+      ASSERT_EQ(batch->groups[g].members.size(), 2u);
+      for (uint32_t m = 0; m < 2; ++m) {
+        EXPECT_EQ(batch->groups[g].members[m].SerializeAsString(), FakeTrajectory(tickets[g], m).SerializeAsString());
+      }
+    }
+    ASSERT_TRUE(Commit(step + 1, {2 * step - 1, 2 * step}).ok());
+  }
+  answers.ExpectAll(20, v1::ACCEPTED);
+  EXPECT_EQ(worker_->unanswered_pushes(), 0);
+  const v1::LedgerCounts settled = trainer_->Settle(lineage_, 5, kPatience).value();
+  EXPECT_EQ(settled.settled(), 10u);
+  const v1::StatusResponse status = trainer_->GetStatus(kPatience).value();
+  EXPECT_TRUE(status.conservation_holds());
+  EXPECT_EQ(status.committed().version(), 6u);
+  EXPECT_GT(status.report().cpu_seconds().at("total"), 0.0);
+  double states = 0;
+  for (const auto& [state, seconds] : status.report().state_seconds()) states += seconds;
+  EXPECT_NEAR(states, status.report().wall_seconds(), 0.02 * status.report().wall_seconds() + 0.01);
+}
+
+TEST_F(QueueServiceTest, PipelinedPushesAreAnsweredInOrder) {
+  StartAll();
+  const std::vector<v1::Ticket> tickets = Acquire();
+  ASSERT_EQ(tickets.size(), 2u);
+  Answers answers;
+  PushAll(tickets, &answers);
+  // Every later one was delivered before.
+  constexpr size_t kMany = 3000;
+  for (size_t i = 0; i < kMany; ++i) worker_->Push(FakeTrajectory(tickets[0], i % 2), answers.Next());
+  const auto all = answers.Wait(4 + kMany);
+  ASSERT_EQ(all.size(), 4 + kMany);
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_TRUE(all[i].ok()) << all[i].status();
+    ASSERT_EQ(all[i]->sequence(), i + 1);
+    ASSERT_EQ(all[i]->result(), i < 4 ? v1::ACCEPTED : v1::DUPLICATE);
+  }
+}
+
+TEST_F(QueueServiceTest, ALongPollWakesUp) {
+  StartAll();
+  ASSERT_EQ(Acquire().size(), 2u);
+  const MonotonicTime start = RealClock()->Now();
+  std::thread restorer([&] {
+    // Nothing to wait for on this side: the poll is open or will be, and finds the tickets either way.
+    lineage_ = trainer_->AllocateLineage(kPatience)->lineage();
+    ASSERT_TRUE(trainer_->Restore(lineage_, 0, "", kPatience).ok());
+    ASSERT_TRUE(Commit(1, {}, true).ok());
+  });
+  auto second = NewWorker();
+  ASSERT_TRUE(second->Register("rollout-1", "abc", kPatience).ok());
+  // The first worker comes back under a new epoch: its tickets return, and go to whoever waits.
+  std::thread waiter([&] {
+    const absl::StatusOr<v1::AcquireTicketsResponse> response = second->AcquireTickets(4, {}, kPatience);
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_GT(response->tickets_size(), 0) << response->cause();
+  });
+  restorer.join();
+  ASSERT_TRUE(worker_->Register("rollout-0", "abc", kPatience).ok());
+  waiter.join();
+  EXPECT_LT(RealClock()->Now() - start, kPatience);
+}
+
+TEST_F(QueueServiceTest, AnEmptyPollSaysWhy) {
+  StartAll();
+  ASSERT_EQ(Acquire().size(), 2u);
+  const absl::StatusOr<v1::AcquireTicketsResponse> tickets = worker_->AcquireTickets(4, {}, absl::Milliseconds(20));
+  ASSERT_TRUE(tickets.ok());
+  EXPECT_EQ(tickets->tickets_size(), 0);
+  EXPECT_EQ(tickets->cause(), "waiting_for_version");
+  EXPECT_EQ(tickets->committed().version(), 1u);
+  const absl::StatusOr<LeasedBatch> batch = trainer_->LeaseBatch(lineage_, 1, absl::Milliseconds(20));
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_TRUE(batch->groups.empty());
+  EXPECT_EQ(batch->cause, "waiting_for_groups");
+}
+
+TEST_F(QueueServiceTest, A64MebibyteTrajectoryPasses) {
+  StartAll();
+  const std::vector<v1::Ticket> tickets = Acquire();
+  ASSERT_EQ(tickets.size(), 2u);
+  // Five bytes a sampled token (id and log-probability).
+  const int sampled = (64 << 20) / 5;
+  const v1::Trajectory large = FakeTrajectory(tickets[0], 0, sampled);
+  ASSERT_GE(large.ByteSizeLong(), uint64_t{64} << 20);
+  Answers answers;
+  worker_->Push(large, answers.Next());
+  worker_->Push(FakeTrajectory(tickets[0], 1), answers.Next());
+  PushAll({tickets[1]}, &answers);
+  answers.ExpectAll(4, v1::ACCEPTED);
+  const absl::StatusOr<LeasedBatch> batch = trainer_->LeaseBatch(lineage_, 1, kPatience);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ(batch->groups[0].members[0].spans(1).ids_size(), sampled);
+  EXPECT_EQ(batch->groups[0].members[0].SerializeAsString(), large.SerializeAsString());
+}
+
+TEST_F(QueueServiceTest, ATooLargeTrajectoryBecomesAFailure) {
+  options_.core.max_trajectory_bytes = 2000;
+  StartAll();
+  const std::vector<v1::Ticket> tickets = Acquire();
+  Answers answers;
+  worker_->Push(FakeTrajectory(tickets[0], 0, 1000), answers.Next());
+  answers.ExpectAll(1, v1::ACCEPTED);
+  EXPECT_EQ(server_->Status().episode_failures().at("trajectory_too_large"), 1u);
+}
+
+TEST_F(QueueServiceTest, ARefusedTrajectoryLiesInTheQuarantineFile) {
+  StartAll();
+  v1::Trajectory poison = FakeTrajectory(Acquire()[0], 0);
+  poison.mutable_spans(1)->set_logprobs(1, 0.5f);
+  Answers answers;
+  worker_->Push(poison, answers.Next());
+  answers.ExpectAll(1, v1::REJECTED);
+  const std::string kept = RealFileSystem()->ReadFile(folder_ + "/queue/quarantine.jsonl").value();
+  EXPECT_THAT(kept, HasSubstr("\"reason\":\"logprob_positive: spans[1].logprobs[1]: 0.5"));
+  EXPECT_THAT(kept, HasSubstr("\"from\":\"rollout-0\""));
+}
+
+TEST_F(QueueServiceTest, AFencedWorkerIsAbortedUntilItRegisters) {
+  StartAll();
+  const std::vector<v1::Ticket> tickets = Acquire();
+  auto usurper = NewWorker();
+  ASSERT_TRUE(usurper->Register("rollout-0", "abc", kPatience).ok());
+  Answers answers;
+  PushAll(tickets, &answers);
+  for (const auto& answer : answers.Wait(4)) EXPECT_TRUE(absl::IsAborted(answer.status())) << answer.status();
+  EXPECT_TRUE(absl::IsAborted(worker_->AcquireTickets(4, {}, absl::ZeroDuration()).status()));
+  EXPECT_TRUE(absl::IsAborted(worker_->Heartbeat({}, kPatience).status()));
+
+  const absl::StatusOr<v1::RegisterResponse> again = worker_->Register("rollout-0", "abc", kPatience);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->identity().epoch(), 3u);
+  Answers after;
+  PushAll(Acquire(), &after);
+  after.ExpectAll(4, v1::ACCEPTED);
+}
+
+TEST_F(QueueServiceTest, ADuplicateAGapAndABrokenStreamOnTheWire) {
+  StartAll();
+  const std::vector<v1::Ticket> tickets = Acquire();
+  const v1::WorkerIdentity identity = server_->Status().workers(0).identity();
+  const auto stub = v1::Queue::NewStub(OpenChannel(options_.address, QueueConnectionOptions()).value());
+  const auto push = [&](uint64_t sequence, const std::string& bytes, uint64_t total_bytes) {
+    v1::PushRequest request;
+    *request.mutable_identity() = identity;
+    v1::PushChunk* chunk = request.add_chunks();
+    chunk->set_sequence(sequence);
+    chunk->set_total_bytes(total_bytes);
+    chunk->set_data(bytes);
+    chunk->set_last(true);
+    return request;
+  };
+  const std::string bytes = FakeTrajectory(tickets[0], 0).SerializeAsString();
+  for (uint64_t gap : {3, 4}) {
+    grpc::ClientContext context;
+    auto stream = stub->Push(&context);
+    v1::PushResponse response;
+    for (int again = 0; again < 2; ++again) {
+      ASSERT_TRUE(stream->Write(push(1, bytes, bytes.size())));
+      ASSERT_TRUE(stream->Read(&response));
+      EXPECT_EQ(response.answers(0).result(), v1::ACCEPTED);  // the same answer, verbatim
+    }
+    stream->Write(push(gap, bytes, bytes.size()));
+    EXPECT_FALSE(stream->Read(&response));
+    EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  }
+  grpc::ClientContext context;
+  auto stream = stub->Push(&context);
+  stream->Write(push(2, bytes, uint64_t{81} << 20));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("the limit is 83886080"));
+}
+
+TEST_F(QueueServiceTest, AnotherConfigurationIsRefused) {
+  StartAll();
+  const absl::Status refused = worker_->Register("rollout-0", "xyz", kPatience).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+}
+
+TEST_F(QueueServiceTest, AnUnregisteredWorkerIsToldSo) {
+  StartServer();
+  worker_ = NewWorker();
+  EXPECT_TRUE(absl::IsFailedPrecondition(worker_->AcquireTickets(1, {}, absl::ZeroDuration()).status()));
+  Answers answers;
+  worker_->Push(FakeTrajectory(v1::Ticket(), 0), answers.Next());
+  EXPECT_TRUE(absl::IsFailedPrecondition(answers.Wait(1)[0].status()));
+}
+
+TEST_F(QueueServiceTest, ARestartedQueueKnowsNobodyAndNeverRepeatsALineage) {
+  StartAll();
+  const std::vector<v1::Ticket> tickets = Acquire();
+  Answers before;
+  worker_->Push(FakeTrajectory(tickets[0], 0), before.Next());
+  before.ExpectAll(1, v1::ACCEPTED);
+
+  server_.reset();
+  Answers meanwhile;
+  worker_->Push(FakeTrajectory(tickets[0], 1), meanwhile.Next());
+  StartServer();
+  // The client comes back by itself and learns that its identity is gone.
+  EXPECT_TRUE(absl::IsAborted(meanwhile.Wait(1)[0].status())) << meanwhile.Wait(1)[0].status();
+
+  const uint64_t old_lineage = lineage_;
+  EXPECT_FALSE(trainer_->Settle(old_lineage, 0, kPatience).ok());
+  ASSERT_TRUE(worker_->Register("rollout-0", "abc", kPatience).ok());
+  StartTrainer();
+  EXPECT_EQ(lineage_, old_lineage + 1);
+  Answers after;
+  PushAll(Acquire(), &after);
+  after.ExpectAll(4, v1::ACCEPTED);
+}
+
+TEST_F(QueueServiceTest, ABrokenConnectionLosesAndDoublesNothing) {
+  StartAll();
+  const std::vector<v1::Ticket> tickets = Acquire();
+  // A listener that is killed again and again would lose the ledger with it; so the connection is broken from the
+  // client's side, by a second client that takes over the identity's unanswered pushes under the same sequence numbers.
+  Answers answers;
+  PushAll(tickets, &answers);
+  answers.ExpectAll(4, v1::ACCEPTED);
+  const v1::WorkerIdentity identity = server_->Status().workers(0).identity();
+  const auto stub = v1::Queue::NewStub(OpenChannel(options_.address, QueueConnectionOptions()).value());
+  grpc::ClientContext context;
+  auto stream = stub->Push(&context);
+  v1::PushRequest request;
+  *request.mutable_identity() = identity;
+  uint64_t sequence = 0;
+  for (const v1::Ticket& ticket : tickets) {
+    for (uint32_t member : ticket.members()) {
+      const std::string bytes = FakeTrajectory(ticket, member).SerializeAsString();
+      v1::PushChunk* chunk = request.add_chunks();
+      chunk->set_sequence(++sequence);
+      chunk->set_total_bytes(bytes.size());
+      chunk->set_data(bytes);
+      chunk->set_last(true);
+    }
+  }
+  ASSERT_TRUE(stream->Write(request));
+  v1::PushResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  ASSERT_EQ(response.answers_size(), 4);
+  for (const v1::PushAnswer& answer : response.answers()) EXPECT_EQ(answer.result(), v1::ACCEPTED);
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(server_->Status().counts().ready(), 2u);
+}
+
+TEST_F(QueueServiceTest, ShutdownWithOpenStreamsAndPollsIsQuick) {
+  StartAll();
+  const std::vector<v1::Ticket> tickets = Acquire();
+  Answers answers;
+  PushAll({tickets[0]}, &answers);
+  answers.ExpectAll(2, v1::ACCEPTED);  // the push stream is open
+  absl::Status poll, lease;
+  std::thread poller([&] { poll = worker_->AcquireTickets(4, {}, absl::Minutes(1)).status(); });
+  std::thread leaser([&] { lease = trainer_->LeaseBatch(lineage_, 1, absl::Minutes(1)).status(); });
+  // Both are open (or not yet there, which is no different below).
+  const MonotonicTime start = RealClock()->Now();
+  server_->Shutdown(absl::Milliseconds(100));
+  EXPECT_LT(RealClock()->Now() - start, absl::Seconds(5));
+  poller.join();
+  leaser.join();
+  EXPECT_TRUE(absl::IsUnavailable(poll)) << poll;
+  EXPECT_TRUE(absl::IsUnavailable(lease)) << lease;
+  EXPECT_LT(RealClock()->Now() - start, absl::Seconds(10));
+}
+
+TEST_F(QueueServiceTest, ACancelledClientReturnsAtOnce) {
+  StartAll();
+  ASSERT_EQ(Acquire().size(), 2u);
+  absl::Status poll;
+  std::thread poller([&] { poll = worker_->AcquireTickets(4, {}, absl::Minutes(1)).status(); });
+  const MonotonicTime start = RealClock()->Now();
+  worker_->Cancel();
+  poller.join();
+  EXPECT_TRUE(absl::IsCancelled(poll)) << poll;
+  EXPECT_LT(RealClock()->Now() - start, absl::Seconds(5));
+  // What was asked for is given to nobody.
+  EXPECT_EQ(server_->Status().counts().running(), 2u);
+}
+
+TEST_F(QueueServiceTest, AClientThatIsDestroyedAnswersItsPushes) {
+  StartAll();
+  const std::vector<v1::Ticket> tickets = Acquire();
+  server_.reset();
+  Answers answers;
+  PushAll(tickets, &answers);
+  worker_.reset();
+  for (const auto& answer : answers.Wait(4)) EXPECT_TRUE(absl::IsCancelled(answer.status())) << answer.status();
+}
+
+TEST_F(QueueServiceTest, PushesAreGivenUpWhenTheQueueStaysSilent) {
+  StartAll();
+  const std::vector<v1::Ticket> tickets = Acquire();
+  auto impatient = GrpcQueueWorkerClient::Create(
+                       {.target = options_.address, .name = "rollout", .push_patience = absl::Milliseconds(50)})
+                       .value();
+  ASSERT_TRUE(impatient->Register("rollout-9", "abc", kPatience).ok());
+  server_.reset();
+  Answers answers;
+  impatient->Push(FakeTrajectory(tickets[0], 0), answers.Next());
+  const absl::Status given_up = answers.Wait(1)[0].status();
+  EXPECT_TRUE(absl::IsUnavailable(given_up)) << given_up;
+  EXPECT_THAT(std::string(given_up.message()), HasSubstr("has not answered a push for 50ms"));
+}
+
+TEST_F(QueueServiceTest, ALostWorkerIsNoticedByTheServersOwnTime) {
+  options_.core.worker_lease = absl::Milliseconds(50);
+  options_.core.heartbeat_interval = absl::Milliseconds(10);
+  StartAll();
+  auto second = NewWorker();
+  ASSERT_TRUE(second->Register("rollout-1", "abc", kPatience).ok());
+  ASSERT_EQ(Acquire(absl::ZeroDuration()).size(), 1u);
+  // rollout-0 falls silent; its ticket reaches the poll of rollout-1, each of whose tries is a sign of life.
+  std::vector<v1::Ticket> tickets;
+  const Deadline deadline = Deadline::After(kPatience);
+  while (tickets.size() < 2 && !deadline.HasPassed()) {
+    const absl::StatusOr<v1::AcquireTicketsResponse> response = second->AcquireTickets(4, {}, absl::Milliseconds(20));
+    ASSERT_TRUE(response.ok()) << response.status();
+    tickets.insert(tickets.end(), response->tickets().begin(), response->tickets().end());
+  }
+  ASSERT_EQ(tickets.size(), 2u);
+}
+
+TEST_F(QueueServiceTest, BadOptionsAndBadFilesAreRefusedAtTheStart) {
+  QueueOptions no_vocabulary = options_;
+  no_vocabulary.vocabulary_size = 0;
+  EXPECT_TRUE(absl::IsInvalidArgument(QueueServer::Start(no_vocabulary).status()));
+  QueueOptions no_groups = options_;
+  no_groups.core.max_groups = 1;  // cannot hold a batch
+  EXPECT_TRUE(absl::IsInvalidArgument(QueueServer::Start(no_groups).status()));
+  QueueOptions bad_address = options_;
+  bad_address.address = "0.0.0.0:80";
+  EXPECT_TRUE(absl::IsInvalidArgument(QueueServer::Start(bad_address).status()));
+  StartServer();
+  EXPECT_TRUE(absl::IsAlreadyExists(QueueServer::Start(options_).status()));
+  server_.reset();
+  ASSERT_TRUE(RealFileSystem()->WriteFileAtomically(folder_ + "/queue/lineage", "x").ok());
+  EXPECT_TRUE(absl::IsDataLoss(QueueServer::Start(options_).status()));
+}
+
+TEST_F(QueueServiceTest, MetricsFollowTheLedger) {
+  Metrics metrics;
+  absl::StatusOr<std::unique_ptr<QueueServer>> server = QueueServer::Start(options_, RealFileSystem(), &metrics);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const Deadline deadline = Deadline::After(kPatience);
+  while (metrics.Snapshot().count("ledger/issued_total") == 0 && !deadline.HasPassed()) std::this_thread::yield();
+  EXPECT_EQ(metrics.Snapshot().at("ledger/issued_total"), 0.0);
+}
+
+}  // namespace
+}  // namespace leeway
