@@ -1,0 +1,259 @@
+// Every order of events of small queues: no bound broken in any state that can be reached, and from every one of them a
+// fair schedule comes to the end of the run. States are found by replaying their shortest history.
+
+#include <deque>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "queue/queue_core.h"
+#include "queue/store/memory_store.h"
+
+namespace leeway {
+namespace {
+
+struct Shape {
+  uint64_t groups_per_step;
+  uint32_t group_size;
+  uint64_t budget;
+  uint64_t max_groups;
+  int workers;
+  StalenessOrder order;
+  // Failed episodes, killed workers and killed trainers in one history, at most.
+  int misfortunes;
+};
+
+// What may happen next.
+enum class Event { kAcquire, kPushFirst, kPushLast, kPushFailure, kKillWorker, kLease, kCommit, kKillTrainer, kSettle };
+
+struct Action {
+  Event event;
+  int worker = 0;
+};
+
+class World {
+ public:
+  explicit World(const Shape& shape) : shape_(shape) {
+    QueueCoreOptions options;
+    options.staleness.groups_per_step = shape.groups_per_step;
+    options.staleness.budget = shape.budget;
+    options.staleness.steps = 2;
+    options.staleness.order = shape.order;
+    options.staleness.breach = shape.order == StalenessOrder::kTicket ? StalenessBreach::kWait : StalenessBreach::kDrop;
+    options.group_size = shape.group_size;
+    options.max_groups = shape.max_groups;
+    options.max_trajectory_bytes = 10;
+    options.max_bytes = 10 * shape.group_size * shape.max_groups + 10 * 2 * shape.group_size * shape.groups_per_step;
+    options.task = "t";
+    options.train_seed = options.evaluation_seed = [](uint64_t index) { return index; };
+    core_ = *QueueCore::Create(options, std::make_unique<MemoryStore>());
+    workers_.resize(shape.workers);
+    for (int i = 0; i < shape.workers; ++i) Register(i);
+    StartTrainer(0);
+  }
+
+  // False: the action is not possible here.
+  bool Apply(const Action& action) {
+    Worker& worker = workers_[action.worker];
+    switch (action.event) {
+      case Event::kAcquire: {
+        const auto response = core_->AcquireTickets(worker.identity, 1, core_->committed(), now_);
+        if (response->tickets().empty()) return false;
+        for (const v1::Ticket& ticket : response->tickets()) {
+          for (uint32_t member : ticket.members()) worker.work.push_back({ticket, member});
+        }
+        return true;
+      }
+      case Event::kPushFirst:
+        return Push(&worker, 0, false);
+      case Event::kPushLast:
+        return worker.work.size() > 1 && Push(&worker, worker.work.size() - 1, false);
+      case Event::kPushFailure:
+        return misfortunes_ < shape_.misfortunes && Push(&worker, 0, true) && ++misfortunes_ > 0;
+      case Event::kKillWorker:
+        if (misfortunes_ == shape_.misfortunes || worker.work.empty()) return false;
+        ++misfortunes_;
+        Register(action.worker);
+        return true;
+      case Event::kLease: {
+        if (step_ > 2 || !leased_.empty()) return false;
+        const auto lease = core_->Lease(lineage_, step_, now_);
+        for (const LeasedGroup& group : lease->groups) leased_.push_back(group.ticket);
+        return !leased_.empty();
+      }
+      case Event::kCommit: {
+        if (leased_.empty()) return false;
+        ++step_;
+        Commit(false);
+        return true;
+      }
+      case Event::kKillTrainer:
+        if (misfortunes_ == shape_.misfortunes) return false;
+        ++misfortunes_;
+        StartTrainer(settled_);
+        return true;
+      case Event::kSettle:
+        if (settled_ == step_ - 1) return false;
+        settled_ = step_ - 1;
+        EXPECT_TRUE(core_->Settle(lineage_, settled_).ok());
+        return true;
+    }
+    return false;
+  }
+
+  // Everything that matters for what can happen next.
+  std::string State() const {
+    std::string state = absl::StrCat(misfortunes_, " ", settled_, " ", step_, "|", *core_->Snapshot(lineage_));
+    for (const Worker& worker : workers_) {
+      absl::StrAppend(&state, "|");
+      for (const auto& [ticket, member] : worker.work)
+        absl::StrAppend(&state, ticket.id(), ".", ticket.issue(), ".", member, ",");
+    }
+    absl::StrAppend(&state, "|", core_->bytes(), "|");
+    for (uint64_t ticket : leased_) absl::StrAppend(&state, ticket, ",");
+    if (shape_.order != StalenessOrder::kReady) return state;
+    for (uint64_t ticket : completed_) absl::StrAppend(&state, " ", ticket);
+    return state;
+  }
+
+  absl::Status Check() const { return core_->CheckInvariants(); }
+
+  // A schedule in which everybody does its work.
+  bool RunsToTheEnd() {
+    for (int round = 0; round < 60; ++round) {
+      if (core_->run_complete()) return true;
+      now_ = now_ + absl::Milliseconds(200);  // longer than shares are kept for others
+      for (int i = 0; i < shape_.workers; ++i) {
+        core_->Tick(now_);
+        Apply({Event::kAcquire, i});
+        while (Apply({Event::kPushFirst, i})) {
+        }
+      }
+      Apply({Event::kLease});
+      Apply({Event::kCommit});
+    }
+    return core_->run_complete();
+  }
+
+ private:
+  struct Worker {
+    v1::WorkerIdentity identity;
+    uint64_t sequence = 0;
+    std::vector<std::pair<v1::Ticket, uint32_t>> work;
+  };
+
+  void Register(int i) {
+    workers_[i] = Worker();
+    workers_[i].identity = core_->RegisterWorker(absl::StrCat("w", i), now_);
+  }
+
+  void StartTrainer(uint64_t step) {
+    v1::WeightsVersion committed;
+    lineage_ = core_->AllocateLineage(&committed);
+    EXPECT_TRUE(core_->Restore(lineage_, step, "", now_).ok());
+    step_ = step + 1;
+    leased_.clear();
+    Commit(true);
+  }
+
+  void Commit(bool initial) {
+    v1::CommitRequest request;
+    request.set_lineage(lineage_);
+    request.set_version(step_);
+    request.set_digest("d");
+    request.set_initial(initial);
+    for (uint64_t ticket : leased_) request.add_tickets(ticket);
+    const absl::Status committed = core_->Commit(request, now_);
+    EXPECT_TRUE(committed.ok()) << committed;
+    leased_.clear();
+  }
+
+  bool Push(Worker* worker, size_t index, bool fails) {
+    if (worker->work.empty()) return false;
+    const auto [ticket, member] = worker->work[index];
+    worker->work.erase(worker->work.begin() + index);
+    PushedTrajectory pushed;
+    pushed.summary.key.set_ticket(ticket.id());
+    pushed.summary.key.set_issue(ticket.issue());
+    pushed.summary.key.set_member(member);
+    pushed.summary.completed = !fails;
+    if (!fails) pushed.summary.reward = member;
+    AddVersion(ticket.weights().lineage(), ticket.weights().version(), &pushed.summary.versions);
+    pushed.payload = "x";
+    const uint64_t before = core_->counts().ready();
+    const auto answer = core_->Push(worker->identity, ++worker->sequence, &pushed, now_);
+    EXPECT_TRUE(answer.ok());
+    if (core_->counts().ready() > before) completed_.push_back(ticket.id());
+    return true;
+  }
+
+  const Shape shape_;
+  std::unique_ptr<QueueCore> core_;
+  MonotonicTime now_{absl::Seconds(1)};
+  std::vector<Worker> workers_;
+  uint64_t lineage_ = 0;
+  uint64_t step_ = 1;
+  uint64_t settled_ = 0;
+  std::vector<uint64_t> leased_;
+  // In the order in which they became ready.
+  std::vector<uint64_t> completed_;
+  int misfortunes_ = 0;
+};
+
+// Number of states.
+size_t Explore(const Shape& shape) {
+  const auto replay = [&](const std::vector<Action>& history) {
+    auto world = std::make_unique<World>(shape);
+    for (const Action& action : history) EXPECT_TRUE(world->Apply(action));
+    return world;
+  };
+  std::set<std::string> seen{World(shape).State()};
+  std::deque<std::vector<Action>> frontier{{}};
+  while (!frontier.empty()) {
+    const std::vector<Action> history = frontier.front();
+    frontier.pop_front();
+    EXPECT_TRUE(replay(history)->RunsToTheEnd()) << "stuck after " << history.size() << " events";
+    for (int kind = 0; kind <= static_cast<int>(Event::kSettle); ++kind) {
+      const Event event = static_cast<Event>(kind);
+      const bool is_trainers =
+          event == Event::kLease || event == Event::kCommit || event == Event::kKillTrainer || event == Event::kSettle;
+      for (int worker = 0; worker < (is_trainers ? 1 : shape.workers); ++worker) {
+        auto world = replay(history);
+        if (!world->Apply({event, worker})) continue;
+        const absl::Status holds = world->Check();
+        EXPECT_TRUE(holds.ok()) << holds;
+        if (!seen.insert(world->State()).second) continue;
+        frontier.push_back(history);
+        frontier.back().push_back({event, worker});
+      }
+    }
+    if (::testing::Test::HasFailure()) break;
+  }
+  return seen.size();
+}
+
+TEST(QueueCoreExplorationTest, SmallQueuesHaveNoDeadEndAndBreakNoBound) {
+  size_t states = 0;
+  for (const Shape& shape : {
+           Shape{1, 1, 0, 1, 1, StalenessOrder::kTicket, 2},
+           Shape{1, 1, 1, 1, 2, StalenessOrder::kTicket, 2},
+           Shape{1, 1, 1, 2, 2, StalenessOrder::kTicket, 1},
+           Shape{1, 2, 1, 2, 1, StalenessOrder::kTicket, 1},
+           Shape{2, 1, 0, 2, 2, StalenessOrder::kTicket, 1},
+           Shape{2, 1, 1, 3, 1, StalenessOrder::kTicket, 1},
+           Shape{1, 1, 0, 1, 2, StalenessOrder::kReady, 2},
+           Shape{1, 1, 1, 2, 2, StalenessOrder::kReady, 1},
+           Shape{1, 1, 1, 2, 1, StalenessOrder::kOldest, 1},
+       }) {
+    SCOPED_TRACE(absl::StrCat("B ", shape.groups_per_step, " G ", shape.group_size, " S ", shape.budget, " max_groups ",
+                              shape.max_groups, " workers ", shape.workers, " order ", static_cast<int>(shape.order)));
+    const size_t found = Explore(shape);
+    EXPECT_GT(found, 20u);
+    states += found;
+    if (HasFailure()) return;
+  }
+  RecordProperty("states", static_cast<int>(states));
+}
+
+}  // namespace
+}  // namespace leeway
