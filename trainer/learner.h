@@ -45,8 +45,7 @@ class Learner {
   void Reset(std::vector<float> parameters);
 
   // Trains step `step` on the batch. `report` says what became of it; parameters change only if nothing was refused and
-  // everything was finite. Errors: FAILED_PRECONDITION (staleness bound), INVALID_ARGUMENT or INTERNAL (the model
-  // refused the batch).
+  // everything was finite. Errors: INTERNAL (staleness bound), INVALID_ARGUMENT (the model refused the batch).
   absl::Status Train(uint64_t step, const LeasedBatch& leased, StepReport* report);
 
   absl::Span<const float> parameters() const { return parameters_; }

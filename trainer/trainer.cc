@@ -246,8 +246,7 @@ absl::Status Trainer::Impl::Step(uint64_t step) {
   for (const BatchGroup& group : leased.groups) {
     tickets.push_back(group.ticket);
     if (!consumed_.Add(group.ticket)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("step ", step, ": ticket ", group.ticket, " was trained before"));
+      return absl::InternalError(absl::StrCat("step ", step, ": ticket ", group.ticket, " was trained before"));
     }
   }
   environment_.states->Enter("busy:publish");
@@ -302,13 +301,12 @@ absl::StatusOr<Trainer::Impl::LeaseOutcome> Trainer::Impl::Lease(uint64_t step, 
 
 absl::Status Trainer::Impl::CheckLease(uint64_t step, const LeasedBatch& leased) const {
   if (static_cast<int64_t>(leased.groups.size()) != options_.groups_per_step) {
-    return absl::FailedPreconditionError(absl::StrCat("step ", step, ": the queue leased ", leased.groups.size(),
-                                                      " groups, trainer.groups_per_step is ",
-                                                      options_.groups_per_step));
+    return absl::InternalError(absl::StrCat("step ", step, ": the queue leased ", leased.groups.size(),
+                                            " groups, trainer.groups_per_step is ", options_.groups_per_step));
   }
   if (leased.lag_limit > options_.staleness_budget) {
-    return absl::FailedPreconditionError(absl::StrCat("step ", step, ": the queue allows a lag of ", leased.lag_limit,
-                                                      ", staleness.budget is ", options_.staleness_budget));
+    return absl::InternalError(absl::StrCat("step ", step, ": the queue allows a lag of ", leased.lag_limit,
+                                            ", staleness.budget is ", options_.staleness_budget));
   }
   return absl::OkStatus();
 }

@@ -53,7 +53,9 @@ class Trainer {
   //   UNAVAILABLE, DEADLINE_EXCEEDED   the queue is gone
   //   INVALID_ARGUMENT     the options or the initial weights are unusable
   //   DATA_LOSS            too many groups of one step had to be refused
-  //   FAILED_PRECONDITION  a token beyond the staleness bound reached the trainer
+  //   FAILED_PRECONDITION  a warm start on a task without demonstrations
+  //   INTERNAL             a token beyond the staleness bound reached the trainer, or the last checkpoint could not be
+  //   written
   absl::Status Run();
 
   // Ends the run after the current step, with a checkpoint. Any thread; only sets a flag (safe in a signal handler).

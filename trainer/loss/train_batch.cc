@@ -191,7 +191,7 @@ class BatchBuilder {
       const uint64_t lag = options_.step - version;
       const bool beyond = version > options_.step || lag > options_.lag_limit;
       if (beyond && (version > options_.step || !options_.breach_masks)) {
-        return absl::FailedPreconditionError(absl::StrCat(
+        return absl::InternalError(absl::StrCat(
             "ticket ", sequence->ticket, " member ", sequence->member, ": sampled token ",
             batch_->position_count() - sequence->begin, " has version ", version, " in step ", options_.step,
             ", the staleness bound is ", options_.lag_limit, ": the queue must not lease it"));
@@ -243,7 +243,7 @@ absl::Status BuildTrainBatch(const TrainBatchOptions& options, absl::Span<const 
   std::vector<bool> zero_advantage;
   for (size_t g = 0; g < sorted.size(); ++g) {
     if (g > 0 && sorted[g]->ticket == sorted[g - 1]->ticket) {
-      return absl::FailedPreconditionError(
+      return absl::InternalError(
           absl::StrCat("ticket ", sorted[g]->ticket, " stands twice in the batch of step ", options.step));
     }
     absl::StatusOr<std::vector<const v1::Trajectory*>> checked = CheckedMembers(*sorted[g], options);
@@ -280,9 +280,9 @@ absl::Status CheckStalenessBound(const TrainBatch& batch, uint64_t lag_limit) {
   for (const TrainSequence& sequence : batch.sequences) {
     for (int64_t i = sequence.begin; i < sequence.end; ++i) {
       if (batch.mask[i] && batch.lag[i] > lag_limit) {
-        return absl::FailedPreconditionError(absl::StrCat("packed batch: ticket ", sequence.ticket, " member ",
-                                                          sequence.member, ": token ", i - sequence.begin, " has lag ",
-                                                          batch.lag[i], ", the bound is ", lag_limit));
+        return absl::InternalError(absl::StrCat("packed batch: ticket ", sequence.ticket, " member ", sequence.member,
+                                                ": token ", i - sequence.begin, " has lag ", batch.lag[i],
+                                                ", the bound is ", lag_limit));
       }
     }
   }

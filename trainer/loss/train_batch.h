@@ -91,12 +91,12 @@ struct TrainBatch {
 };
 
 // Builds `batch` (its memory is used again). Malformed groups are listed in `refused` and then the batch is not usable.
-// FAILED_PRECONDITION: a token breaks the staleness bound (naming ticket, member, token, versions) or a group stands
+// INTERNAL: a token breaks the staleness bound (naming ticket, member, token, versions) or a group stands
 // twice in the batch.
 absl::Status BuildTrainBatch(const TrainBatchOptions& options, absl::Span<const BatchGroup> groups, TrainBatch* batch,
                              std::vector<RefusedGroup>* refused);
 
-// Again over the finished batch: no position with mask 1 has a larger lag than the limit. FAILED_PRECONDITION.
+// Again over the finished batch: no position with mask 1 has a larger lag than the limit. INTERNAL.
 absl::Status CheckStalenessBound(const TrainBatch& batch, uint64_t lag_limit);
 
 }  // namespace leeway

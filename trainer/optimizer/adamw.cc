@@ -35,6 +35,32 @@ double SumOfSquares(const float* values, int64_t count) {
   return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
+// Constants of one update, folded in double.
+struct UpdateConstants {
+  float scale = 1;
+  float beta1 = 0;
+  float one_minus_beta1 = 0;
+  float beta2 = 0;
+  float one_minus_beta2 = 0;
+  float step_size = 0;     // learning_rate / (1 - beta1^k)
+  float inverse_root = 0;  // 1 / sqrt(1 - beta2^k)
+  float epsilon = 0;
+  float keep = 1;  // 1 - learning_rate * weight_decay
+};
+
+// p = p * keep - step_size * m / (sqrt(v) * inverse_root + epsilon). The pointers do not overlap, so that the loop is
+// vectorised.
+void UpdateElements(const UpdateConstants& c, int64_t count, const float* __restrict gradients, float* __restrict first,
+                    float* __restrict second, float* __restrict parameters) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float gradient = gradients[i] * c.scale;
+    first[i] = c.beta1 * first[i] + c.one_minus_beta1 * gradient;
+    second[i] = c.beta2 * second[i] + c.one_minus_beta2 * gradient * gradient;
+    parameters[i] =
+        parameters[i] * c.keep - c.step_size * first[i] / (std::sqrt(second[i]) * c.inverse_root + c.epsilon);
+  }
+}
+
 }  // namespace
 
 std::vector<ConfigProblem> OptimizerProblems(const OptimizerOptions& options) {
@@ -99,26 +125,21 @@ void AdamW::Step(double learning_rate, double gradient_scale, absl::Span<const f
       << " moments";
   ++state_.updates;
   const double updates = static_cast<double>(state_.updates);
-  const float beta1 = static_cast<float>(options_.beta1);
-  const float beta2 = static_cast<float>(options_.beta2);
-  const float one_minus_beta1 = static_cast<float>(1.0 - options_.beta1);
-  const float one_minus_beta2 = static_cast<float>(1.0 - options_.beta2);
-  // p -= lr * (m / (1 - beta1^k)) / (sqrt(v / (1 - beta2^k)) + epsilon), with the constants folded in double.
-  const float step_size = static_cast<float>(learning_rate / (1.0 - std::pow(options_.beta1, updates)));
-  const float inverse_root = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(options_.beta2, updates)));
-  const float epsilon = static_cast<float>(options_.epsilon);
-  const float scale = static_cast<float>(gradient_scale);
-  float* const first = state_.first_moment.data();
-  float* const second = state_.second_moment.data();
+  UpdateConstants constants;
+  constants.scale = static_cast<float>(gradient_scale);
+  constants.beta1 = static_cast<float>(options_.beta1);
+  constants.one_minus_beta1 = static_cast<float>(1.0 - options_.beta1);
+  constants.beta2 = static_cast<float>(options_.beta2);
+  constants.one_minus_beta2 = static_cast<float>(1.0 - options_.beta2);
+  constants.step_size = static_cast<float>(learning_rate / (1.0 - std::pow(options_.beta1, updates)));
+  constants.inverse_root = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(options_.beta2, updates)));
+  constants.epsilon = static_cast<float>(options_.epsilon);
   for (const Segment& segment : segments_) {
-    const float keep = segment.decays ? static_cast<float>(1.0 - learning_rate * options_.weight_decay) : 1.0f;
+    constants.keep = segment.decays ? static_cast<float>(1.0 - learning_rate * options_.weight_decay) : 1.0f;
     parallel_->Run(segment.end - segment.begin, kMinimumPerThread, [&](int64_t begin, int64_t end) {
-      for (int64_t i = segment.begin + begin; i < segment.begin + end; ++i) {
-        const float gradient = gradients[i] * scale;
-        first[i] = beta1 * first[i] + one_minus_beta1 * gradient;
-        second[i] = beta2 * second[i] + one_minus_beta2 * gradient * gradient;
-        parameters[i] = parameters[i] * keep - step_size * first[i] / (std::sqrt(second[i]) * inverse_root + epsilon);
-      }
+      const int64_t at = segment.begin + begin;
+      UpdateElements(constants, end - begin, gradients.data() + at, state_.first_moment.data() + at,
+                     state_.second_moment.data() + at, parameters.data() + at);
     });
   }
 }
