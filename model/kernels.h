@@ -59,7 +59,7 @@ struct Kernels {
   void (*product)(const Real* x, int64_t x_stride, int64_t rows, const Real* packed, int64_t k, int64_t k_blocks,
                   int64_t panel_begin, int64_t panel_end, Real* y, int64_t y_stride);
 
-  // sum[i][j] += over rows m: a[m][i] * b[m][j], for i in [i_begin, i_end), j in [0, columns). Chains of 256 rows,
+  // sum[i][j] += over rows m: a[m][i] * b[m][j], for i in [i_begin, i_end), j in [0, columns). Chains of 128 rows,
   // added in order. b's rows are readable up to the next multiple of 16 columns.
   void (*outer_product)(const Real* a, int64_t a_stride, const Real* b, int64_t b_stride, int64_t rows, int64_t i_begin,
                         int64_t i_end, int64_t columns, Real* sum, int64_t sum_stride);

@@ -169,8 +169,8 @@ void Product(const Real* x, int64_t x_stride, int64_t rows, const Real* packed, 
   }
 }
 
-// Rows in one chain of an outer product.
-constexpr int64_t kChain = 256;
+// Rows in one chain of an outer product: short enough that b's rows stay in the first-level cache for all tiles.
+constexpr int64_t kChain = 128;
 
 template <typename Real, int kRows, int kPanels>
 void OuterTile(const Real* a, int64_t a_stride, const Real* b, int64_t b_stride, int64_t rows, Real* sum,

@@ -4,6 +4,7 @@
 // For tests and benchmarks: shapes, weights and sequences with enough spread that a wrong formula shows.
 
 #include <cstdint>
+#include <ostream>
 #include <vector>
 
 #include "base/random.h"
@@ -11,6 +12,13 @@
 #include "model/transformer.h"
 
 namespace leeway {
+
+// For the names of parameterised tests.
+inline void PrintTo(const ModelShape& shape, std::ostream* out) {
+  *out << "hidden " << shape.hidden << ", heads " << shape.heads << "/" << shape.key_value_heads << " of "
+       << shape.head_dim << (shape.tied_head ? ", tied" : "");
+}
+
 namespace internal {
 
 // Prime vocabulary, grouped heads, sizes that are no multiple of the kernels' 16 lanes.

@@ -238,21 +238,25 @@ void Transformer<Real>::State::BackwardAttention(int64_t layer, Real* gradients)
   });
   const internal::LayerOffsets& o = offsets[layer];
   std::vector<internal::WeightGradient<Real>> weight_gradients;
-  // Head by head, since padded heads are not contiguous.
+  // Padded heads are not contiguous in the flat order: one by one then, else all at once.
+  const int64_t heads = attention.heads;
+  const int64_t pairs = attention.key_value_heads;
   const int64_t head_dim = shape.head_dim;
-  for (int64_t head = 0; head < attention.heads + 2 * attention.key_value_heads; ++head) {
-    const bool is_query = head < attention.heads;
-    const bool is_key = !is_query && head < attention.heads + attention.key_value_heads;
-    const int64_t within = is_query ? head
-                           : is_key ? head - attention.heads
-                                    : head - attention.heads - attention.key_value_heads;
-    Real* sum = gradients + (is_query ? o.query : is_key ? o.key : o.value) + within * head_dim * shape.hidden;
-    weight_gradients.push_back({d_qkv.data() + head * padded, qkv_width, head_dim, backward_normed.data(), width,
-                                shape.hidden, sum, shape.hidden});
-  }
-  for (int64_t head = 0; head < attention.heads; ++head) {
+  const auto add_rows = [&](int64_t first_head, int64_t count, int64_t offset) {
+    const int64_t step = padded == head_dim ? count : 1;
+    for (int64_t head = 0; head < count; head += step) {
+      weight_gradients.push_back({d_qkv.data() + (first_head + head) * padded, qkv_width, step * head_dim,
+                                  backward_normed.data(), width, shape.hidden,
+                                  gradients + offset + head * head_dim * shape.hidden, shape.hidden});
+    }
+  };
+  add_rows(0, heads, o.query);
+  add_rows(heads, pairs, o.key);
+  add_rows(heads + pairs, pairs, o.value);
+  const int64_t step = padded == head_dim ? heads : 1;
+  for (int64_t head = 0; head < heads; head += step) {
     weight_gradients.push_back({d_middle.data(), width, shape.hidden, kept.attention + head * padded, query_width,
-                                head_dim, gradients + o.output + head * head_dim, attention.heads * head_dim});
+                                step * head_dim, gradients + o.output + head * head_dim, heads * head_dim});
   }
   internal::AddWeightGradients<Real>(*kernels, parallel, row_count, weight_gradients);
   kernels->rms_weight_gradient(kept.input, d_normed.data(), inverse_norms.data(), width, row_count, 0, shape.hidden,
