@@ -11,9 +11,9 @@
 #include "model/transformer.h"
 
 namespace leeway {
-namespace internal {
+namespace {
 
-float FixedExp(float x) {
+inline float ExpOf(float x) {
   // exp(x) = 2^n * exp(r), n = nearest integer to x / ln 2, |r| <= ln 2 / 2. Adding and subtracting 1.5 * 2^23 rounds
   // to nearest.
   constexpr float kRound = 12582912.0f;
@@ -33,10 +33,6 @@ float FixedExp(float x) {
   return x < -87.0f ? 0.0f : p * scale;
 }
 
-}  // namespace internal
-
-namespace {
-
 // Sets the weights of everything outside top-k and top-p to 0. Equal weights: the earlier (smaller id) is the more
 // likely.
 void RestrictWeights(const SamplingParameters& sampling, absl::Span<float> weights) {
@@ -55,6 +51,10 @@ void RestrictWeights(const SamplingParameters& sampling, absl::Span<float> weigh
 }
 
 }  // namespace
+
+namespace internal {
+float FixedExp(float x) { return ExpOf(x); }
+}  // namespace internal
 
 absl::Status SamplingParameters::Validate(bool training) const {
   std::string faults;
@@ -90,9 +90,9 @@ SampledToken SampleToken(absl::Span<float> logits, const SamplingParameters& sam
 
   float* weights = scratch.data();
   if (legal_ids.empty()) {
-    for (size_t i = 0; i < count; ++i) weights[i] = internal::FixedExp(logits[i]);
+    for (size_t i = 0; i < count; ++i) weights[i] = ExpOf(logits[i]);
   } else {
-    for (size_t i = 0; i < count; ++i) weights[i] = internal::FixedExp(logits[legal_ids[i]]);
+    for (size_t i = 0; i < count; ++i) weights[i] = ExpOf(logits[legal_ids[i]]);
   }
   if (sampling.restricts()) RestrictWeights(sampling, absl::MakeSpan(weights, count));
   double total = 0;

@@ -48,12 +48,18 @@ struct PushAnswered {
   absl::StatusOr<v1::PushAnswer> answer;
 };
 
+struct HeartbeatAnswered {
+  uint64_t life = 0;
+  MonotonicTime sent;
+  absl::StatusOr<v1::HeartbeatResponse> response;
+};
+
 // What other threads told the loop since it last looked. `life` counts registrations: news of an older life is thrown
 // away.
 struct Inbox {
   std::vector<PushAnswered> answers;
   std::vector<std::pair<uint64_t, absl::StatusOr<v1::AcquireTicketsResponse>>> tickets;
-  std::vector<std::pair<uint64_t, absl::StatusOr<v1::HeartbeatResponse>>> heartbeats;
+  std::vector<HeartbeatAnswered> heartbeats;
 };
 
 // Shared with the callbacks of pushes, which the client may call after the worker is gone.
@@ -266,7 +272,7 @@ void RolloutWorker::State::SendHeartbeats() {
       if (response.ok()) NoteCommitted(response->committed(), response->committed_digest());
       {
         MutexLock lock(&mailbox->mutex);
-        mailbox->inbox.heartbeats.emplace_back(sent_in, std::move(response));
+        mailbox->inbox.heartbeats.push_back({sent_in, now, std::move(response)});
       }
       mailbox->bell.Ring();
     }
@@ -388,11 +394,12 @@ absl::Status RolloutWorker::State::HandleInbox(bool* fenced) {
       *fenced = true;
     }
   }
-  for (auto& [heard_in, response] : inbox.heartbeats) {
-    if (heard_in != life) continue;
+  for (const auto& [sent_in, sent, response] : inbox.heartbeats) {
+    if (sent_in != life) continue;
     LEEWAY_RETURN_IF_ERROR(judge(response.status(), "heartbeat"));
     if (!response.ok()) continue;
-    loop.AbandonTickets(absl::MakeConstSpan(response->abandon().data(), static_cast<size_t>(response->abandon_size())));
+    loop.AbandonTickets(absl::MakeConstSpan(response->abandon().data(), static_cast<size_t>(response->abandon_size())),
+                        sent);
     is_draining = is_draining || response->draining();
     is_complete = is_complete || response->run_complete();
   }

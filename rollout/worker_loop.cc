@@ -100,15 +100,21 @@ void WorkerLoop::OnPushAnswered(const v1::EpisodeKey& key, bool evaluation, cons
   EraseIfDone(it);
 }
 
-void WorkerLoop::AbandonTickets(absl::Span<const uint64_t> tickets) {
+void WorkerLoop::AbandonTickets(absl::Span<const uint64_t> tickets, MonotonicTime as_of) {
   for (const uint64_t id : tickets) {
     auto it = tickets_.lower_bound(TicketKey{true, id, 0});
     while (it != tickets_.end() && std::get<0>(it->first) && std::get<1>(it->first) == id) {
       const auto current = it++;
-      LEEWAY_LOG_INFO("abandoning ticket {}: the queue does not want it from this worker any more", id);
-      runner_.AbandonTicket(*current->second.ticket);
-      current->second.running = 0;
-      ClearUnstarted(&current->second);
+      TicketRecord& record = current->second;
+      if (record.received > as_of) continue;
+      const size_t unfinished = record.unstarted.size() + static_cast<size_t>(record.running);
+      if (unfinished > 0) {
+        LEEWAY_LOG_INFO("abandoning {} episodes of ticket {}: the queue does not want them from this worker",
+                        unfinished, id);
+      }
+      runner_.AbandonTicket(*record.ticket);
+      record.running = 0;
+      ClearUnstarted(&record);
       EraseIfDone(current);
     }
   }

@@ -59,8 +59,9 @@ class WorkerLoop {
   void AddTickets(const v1::AcquireTicketsResponse& response);
   // A refused or closed group: its other members are abandoned.
   void OnPushAnswered(const v1::EpisodeKey& key, bool evaluation, const v1::PushAnswer& answer);
-  // Training tickets that the queue does not want from this worker any more.
-  void AbandonTickets(absl::Span<const uint64_t> tickets);
+  // Training tickets that the queue did not want from this worker any more at `as_of`: those received later are another
+  // issue and stay.
+  void AbandonTickets(absl::Span<const uint64_t> tickets, MonotonicTime as_of);
   // Everything of the identity so far: tickets, episodes, unanswered pushes. The engine keeps its weights.
   void DropEverything();
 

@@ -289,7 +289,10 @@ TEST(WorkerLoopTest, AbandonsWhatTheQueueNames) {
   stage.Add({MakeTicket(1, 3, Weights(1, 1)), MakeTicket(2, 1, Weights(1, 1)), MakeTicket(1, 1, Weights(1, 1), true),
              MakeTicket(5, 2, Weights(1, 9))});
   stage.Settle();
-  stage.loop->AbandonTickets({1, 5, 77});
+  // A heartbeat that was sent before ticket 1 came was about an older issue of it.
+  stage.loop->AbandonTickets({1, 2}, stage.clock.Now() - absl::Nanoseconds(1));
+  EXPECT_THAT(stage.loop->training_tickets(), ElementsAre(1, 2, 5));
+  stage.loop->AbandonTickets({1, 5, 77}, stage.clock.Now());
   EXPECT_THAT(stage.loop->training_tickets(), ElementsAre(2));
   EXPECT_EQ(stage.loop->free_members(), 14);
   stage.clock.Advance(absl::Seconds(5));
