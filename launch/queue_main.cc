@@ -16,7 +16,6 @@ int main(int argc, char** argv) {
       QueueOptionsOf(context->config, context->task.get(), context->tokenizer->vocabulary_size(), context->paths),
       RealFileSystem(), context->metrics.get());
   if (!queue.ok()) EndRole(context->name, queue.status());
-  LEEWAY_LOG_INFO("queue listens on {}", (*queue)->address());
   Mutex mutex;
   CondVar changed;
   bool is_stopped = false;

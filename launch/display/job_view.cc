@@ -66,6 +66,11 @@ std::string JobView::DescribeWaits() const {
                         worker.alive() ? "is alive" : "is lost", worker.holds().version(), worker.running_tickets(),
                         worker.seconds_since_heartbeat());
   }
+  for (const v1::EvaluationResult& evaluation : status_->evaluations()) {
+    if (evaluation.complete()) continue;
+    text += fmt::format("{}evaluation of version {} has {} episodes", text.empty() ? "" : "; ",
+                        evaluation.weights().version(), evaluation.episodes());
+  }
   return text.empty() ? "nobody says that it waits; the logs may say more" : text;
 }
 
