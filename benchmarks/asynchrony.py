@@ -25,7 +25,7 @@ def main():
     seconds, rewards = {"sync": [], "async": []}, {"sync": [], "async": []}
     with lw.Workspace("asynchrony") as folder:
         for seed in range(1, arguments.seeds + 1):
-            for mode, extra in (("sync", ["mode=sync"]), ("async", ["mode=async", "staleness.budget=4"])):
+            for mode, extra in (("sync", ["mode=sync", "staleness.budget=0"]), ("async", ["mode=async", "staleness.budget=4"])):
                 job = lw.Job("lake4x4.toml", folder, f"{mode}-{seed}",
                              [f"seed={seed}", f"trainer.steps={arguments.steps}", f"task.latency={arguments.latency}", "eval.every=0",
                               "checkpoint.every=1000", *extra, *arguments.set]).run(timeout=3000)

@@ -132,7 +132,15 @@ std::vector<std::string> QueueCore::Tick(MonotonicTime now) {
                                   row.members.size(), " members missing"));
     FailMembers(ticket, missing, "deadline");
   }
-  for (std::string& event : evaluation_.Tick(now)) {
+  std::vector<std::string> evaluation_events = evaluation_.Tick(now);
+  if (!evaluation_.idle()) {
+    std::vector<EvaluationPlan::Holder> live;
+    for (const Worker& worker : workers_) {
+      if (worker.alive) live.push_back({worker.identity.producer_id(), worker.holds});
+    }
+    for (std::string& event : evaluation_.EndUnreachable(live)) evaluation_events.push_back(std::move(event));
+  }
+  for (std::string& event : evaluation_events) {
     events.push_back(std::move(event));
     Changed();
   }

@@ -24,6 +24,7 @@ EvaluationPlan::EvaluationPlan(const EvaluationOptions& options, uint64_t last_v
 
 bool EvaluationPlan::OnCommit(const v1::WeightsVersion& weights, const std::vector<uint64_t>& members,
                               MonotonicTime now) {
+  newest_ = weights;
   if (options_.every == 0 || options_.episodes == 0) return false;
   if ((weights.version() - 1) % options_.every != 0 && weights.version() != last_version_) return false;
   Evaluation& evaluation = evaluations_.emplace_back();
@@ -42,10 +43,11 @@ void EvaluationPlan::OnRestore(uint64_t step) {
   unfinished_ = std::count_if(evaluations_.begin(), evaluations_.end(), [](const Evaluation& e) { return !e.is_over; });
 }
 
-bool EvaluationPlan::IsInReach(const Evaluation& evaluation, uint64_t worker, const v1::WeightsVersion& holds) {
+bool EvaluationPlan::IsInReach(const Evaluation& evaluation, uint64_t worker, const v1::WeightsVersion& holds) const {
   if (evaluation.is_over) return false;
   if (SameVersion(holds, evaluation.weights)) return true;
-  return IsBefore(holds, evaluation.weights) && evaluation.members.contains(worker);
+  return IsBefore(holds, evaluation.weights) &&
+         (evaluation.members.contains(worker) || SameVersion(evaluation.weights, newest_));
 }
 
 uint64_t EvaluationPlan::Reachable(uint64_t worker, const v1::WeightsVersion& holds) const {
@@ -115,6 +117,13 @@ v1::PushResult EvaluationPlan::Push(uint64_t worker, const TrajectorySummary& su
   if (episode.state != Episode::State::kAssigned || episode.worker != worker) {
     *reason = "evaluation_reassigned";
     return v1::GROUP_CLOSED;
+  }
+  if (!summary.completed && summary.failure_code == "version_gone") {
+    // Not the episode's fault: another worker may still hold the version.
+    evaluation->members.erase(worker);
+    evaluation->episodes[key.ticket() - 1].state = Episode::State::kPending;
+    evaluation->pending.insert(key.ticket());
+    return v1::ACCEPTED;
   }
   if (!summary.completed) {
     Finish(evaluation, key.ticket(), std::nullopt);
@@ -189,6 +198,28 @@ std::vector<std::string> EvaluationPlan::Tick(MonotonicTime now) {
     events.push_back(absl::StrCat("evaluation of version ", evaluation.weights.version(), " passed its deadline with ",
                                   options_.episodes - evaluation.result.episodes(), " of ", options_.episodes,
                                   " episodes missing: they count as failed"));
+    const size_t before = evaluations_.size();
+    End(&evaluation);
+    i -= before - evaluations_.size();
+  }
+  return events;
+}
+
+std::vector<std::string> EvaluationPlan::EndUnreachable(const std::vector<Holder>& live) {
+  std::vector<std::string> events;
+  for (size_t i = 0; i < evaluations_.size(); ++i) {
+    Evaluation& evaluation = evaluations_[i];
+    if (evaluation.is_over || SameVersion(evaluation.weights, newest_)) continue;
+    const bool is_worked_on =
+        std::any_of(evaluation.episodes.begin(), evaluation.episodes.end(),
+                    [](const Episode& episode) { return episode.state == Episode::State::kAssigned; });
+    const bool is_in_reach = std::any_of(live.begin(), live.end(), [&](const Holder& holder) {
+      return IsInReach(evaluation, holder.worker, holder.holds);
+    });
+    if (is_worked_on || is_in_reach) continue;
+    events.push_back(absl::StrCat("evaluation of version ", evaluation.weights.version(),
+                                  ": no worker holds it any more, ", options_.episodes - evaluation.result.episodes(),
+                                  " of ", options_.episodes, " episodes count as failed"));
     const size_t before = evaluations_.size();
     End(&evaluation);
     i -= before - evaluations_.size();

@@ -34,10 +34,12 @@ struct EvaluationOptions {
 //
 //   pending ──Acquire──► assigned ──Push, Fail──► done         assigned ──WorkerLost──► pending
 //
-// An evaluation is over when all its episodes are done, or at its deadline: then the missing ones count as failed.
-// A failed or unscored episode is reported as failed and never enters the mean.
-// Threads: thread-compatible. Never blocks. Deterministic. Workers are named by their producer id; a worker's identity
-// is the caller's business (a new epoch means WorkerLost first).
+// The newest committed version is also in reach of a worker that holds an older one or none: what it loads next is that
+// version. If a newer one overtook it, its episode comes back as `version_gone` and is pending again.
+// An evaluation is over when all its episodes are done, at its deadline, or when no live worker can reach its version
+// any more: then the missing ones count as failed. A failed or unscored episode is reported as failed and never enters
+// the mean. Threads: thread-compatible. Never blocks. Deterministic. Workers are named by their producer id; a worker's
+// identity is the caller's business (a new epoch means WorkerLost first).
 class EvaluationPlan {
  public:
   // `last_version` = steps + 1.
@@ -69,6 +71,13 @@ class EvaluationPlan {
 
   // Ends evaluations past their deadline; names them.
   std::vector<std::string> Tick(MonotonicTime now);
+  // A live worker and what it holds.
+  struct Holder {
+    uint64_t worker = 0;
+    v1::WeightsVersion holds;
+  };
+  // Ends evaluations of overtaken versions that none of `live` can reach and none is working on; names them.
+  std::vector<std::string> EndUnreachable(const std::vector<Holder>& live);
   // Infinite if there is none.
   MonotonicTime NextDeadline() const;
 
@@ -105,7 +114,7 @@ class EvaluationPlan {
     bool is_over = false;
   };
 
-  static bool IsInReach(const Evaluation& evaluation, uint64_t worker, const v1::WeightsVersion& holds);
+  bool IsInReach(const Evaluation& evaluation, uint64_t worker, const v1::WeightsVersion& holds) const;
   // The unfinished evaluation in which `key` is the latest assignment of its id.
   Evaluation* FindAssigned(const v1::EpisodeKey& key);
   void Finish(Evaluation* evaluation, uint32_t id, std::optional<double> reward);
@@ -121,6 +130,9 @@ class EvaluationPlan {
 
   // Of them, those that are not over.
   size_t unfinished_ = 0;
+
+  // The newest committed version, evaluated or not.
+  v1::WeightsVersion newest_;
 
   // Last issue number given, by id - 1.
   std::vector<uint32_t> issues_;

@@ -81,15 +81,52 @@ TEST(EvaluationPlanTest, OnlyWorkersThatCanRunTheVersionGetIt) {
   EvaluationPlan plan(Options(5, 2), 100);
   ASSERT_TRUE(plan.OnCommit(Weights(6), {1, 2}, kStart));
   EXPECT_EQ(plan.Reachable(1, Weights(5)), 2u);  // a member that has not swapped yet
-  EXPECT_EQ(plan.Reachable(3, Weights(5)), 0u);  // not a member: discards its shadow, will never hold version 6
+  EXPECT_EQ(plan.Reachable(3, Weights(5)), 2u);  // joins: what it loads next is the newest version
   EXPECT_EQ(plan.Reachable(3, Weights(6)), 2u);  // loaded it in full
   EXPECT_EQ(plan.Reachable(1, Weights(7)), 0u);  // gone past it
   EXPECT_EQ(plan.Reachable(1, Weights(7, 2)), 0u);
   EXPECT_EQ(plan.Reachable(2, v1::WeightsVersion()), 2u);
+  ASSERT_FALSE(plan.OnCommit(Weights(7), {1, 2}, kStart));
+  EXPECT_EQ(plan.Reachable(3, Weights(5)), 0u);  // overtaken: it will load version 7
   plan.WorkerLost(2);
   EXPECT_EQ(plan.Reachable(2, v1::WeightsVersion()), 0u);
   EXPECT_TRUE(plan.Acquire(1, Weights(7), 5).empty());
   EXPECT_EQ(plan.Acquire(1, Weights(5), 5).size(), 2u);
+}
+
+TEST(EvaluationPlanTest, AnEpisodeWhoseVersionWasOvertakenGoesToAWorkerThatHasIt) {
+  EvaluationPlan plan(Options(5, 1), 100);
+  ASSERT_TRUE(plan.OnCommit(Weights(6), {2}, kStart));
+  const auto joiner = plan.Acquire(1, v1::WeightsVersion(), 1);
+  ASSERT_EQ(joiner.size(), 1u);
+  ASSERT_FALSE(plan.OnCommit(Weights(7), {1, 2}, kStart));
+  TrajectorySummary gone = Result(joiner[0], 0);
+  gone.completed = false;
+  gone.failure_code = "version_gone";
+  std::string reason;
+  EXPECT_EQ(plan.Push(1, gone, &reason), v1::ACCEPTED);
+  EXPECT_EQ(plan.Reachable(1, v1::WeightsVersion()), 0u);
+  const auto member = plan.Acquire(2, Weights(6), 1);
+  ASSERT_EQ(member.size(), 1u);
+  EXPECT_EQ(plan.Push(2, Result(member[0], 0.75), &reason), v1::ACCEPTED);
+  EXPECT_EQ(plan.Results()[0].reward_mean(), 0.75);
+  EXPECT_EQ(plan.Results()[0].failed(), 0u);
+}
+
+TEST(EvaluationPlanTest, AnEvaluationThatNobodyCanReachEndsAtOnce) {
+  EvaluationPlan plan(Options(5, 2), 100);
+  ASSERT_TRUE(plan.OnCommit(Weights(6), {1}, kStart));
+  EXPECT_TRUE(plan.EndUnreachable({}).empty());  // the newest version: whoever joins will hold it
+  const auto assigned = plan.Acquire(1, Weights(6), 1);
+  ASSERT_FALSE(plan.OnCommit(Weights(7), {1}, kStart));
+  EXPECT_TRUE(plan.EndUnreachable({{1, Weights(7)}}).empty());  // an episode is under way
+  std::string reason;
+  EXPECT_EQ(plan.Push(1, Result(assigned[0], 1.0), &reason), v1::ACCEPTED);
+  EXPECT_TRUE(plan.EndUnreachable({{1, Weights(6)}}).empty());  // could still take the other one
+  EXPECT_EQ(plan.EndUnreachable({{1, Weights(7)}, {2, v1::WeightsVersion()}}).size(), 1u);
+  EXPECT_TRUE(plan.idle());
+  EXPECT_EQ(plan.Results()[0].failed(), 1u);
+  EXPECT_EQ(plan.Results()[0].reward_mean(), 1.0);
 }
 
 TEST(EvaluationPlanTest, ALostWorkersEpisodesAreHandedOutAgainOnce) {

@@ -48,7 +48,7 @@ def synchronous_equals_asynchronous():
     """mode = sync, and async with S = 0 and two workers, one of them killed on the way: equal bytes after 50 steps."""
     with lw.Workspace("sync") as folder:
         common = ["trainer.steps=50", "checkpoint.every=50", "rollout.workers=2"]
-        sync = lw.Job("tiny.toml", folder, "sync", [*common, "mode=sync"]).run()
+        sync = lw.Job("tiny.toml", folder, "sync", [*common, "mode=sync", "staleness.budget=0"]).run()
         calm = lw.Job("tiny.toml", folder, "async", [*common, "mode=async", "staleness.budget=0"]).run()
         killed = lw.Job("tiny.toml", folder, "killed", [*common, "mode=async", "staleness.budget=0"]).start()
         killed.wait_for(lambda job: job.steps_done() >= 10, 120, "step 10")
