@@ -2,7 +2,8 @@
 // runner, environments, sampler and engine, against the same products (same shapes, same numbers of rows) alone in a
 // loop. Both take turns, best of all turns.
 //
-//   engine_benchmark [episodes] [threads] [seconds]        default 384 1 5
+//   rollout_engine_benchmark [episodes] [compute threads] [seconds] [environment threads, 0 = inline]        default
+//   384 1 5 4
 
 #include <time.h>
 
@@ -20,6 +21,7 @@
 #include "model/kernels.h"
 #include "model/packed_matrix.h"
 #include "model/transformer.h"
+#include "rollout/doorbell.h"
 #include "rollout/worker_loop.h"
 #include "tokenizer/tokenizer.h"
 
@@ -38,10 +40,10 @@ ModelShape Shape() {
   return shape;
 }
 
-// Processor time of this thread where it does all the work, so that a loaded machine counts less.
+// Processor time of the process where one thread computes, so that a loaded machine counts less.
 double Now(int threads) {
   timespec now;
-  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  clock_gettime(threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
@@ -118,7 +120,6 @@ class Products {
     }
   }
   double Flop(int64_t rows, int64_t head_rows) const {
-    double flop = 0;
     for (size_t i = 0; i < products_.size(); ++i) {
       const double count = static_cast<double>(i + 1 == products_.size() ? head_rows : rows);
       flop += 2.0 * count * static_cast<double>(products_[i].depth * products_[i].outputs * products_[i].times);
@@ -134,7 +135,7 @@ class Products {
   std::vector<float> y_;
 };
 
-int Main(int episodes, int threads, double seconds) {
+int Main(int episodes, int threads, double seconds, int environment_threads) {
   TaskOptions task_options;
   task_options.name = "sort5";
   const std::unique_ptr<Task> task = *NewTask(task_options);
@@ -147,14 +148,17 @@ int Main(int episodes, int threads, double seconds) {
   Transformer<float> transformer(options.shape, &parallel);
   const std::vector<float> values = RandomParameters(options.shape, 1);
   OneVersion subscriber(values);
-  InlineEnvironmentExecutor executor;
+  Doorbell bell;
+  std::unique_ptr<EnvironmentExecutor> executor = std::make_unique<InlineEnvironmentExecutor>();
+  if (environment_threads > 0)
+    executor = std::make_unique<ThreadedEnvironmentExecutor>(environment_threads, [&bell] { bell.Ring(); });
   StateClock state_clock;
   std::vector<std::pair<v1::EpisodeKey, bool>> pushed;
   WorkerLoop::Dependencies dependencies;
   dependencies.task = task.get();
   dependencies.tokenizer = tokenizer.get();
   dependencies.weights = &subscriber;
-  dependencies.executor = &executor;
+  dependencies.executor = executor.get();
   dependencies.transformer = &transformer;
   dependencies.parallel = &parallel;
   dependencies.state_clock = &state_clock;
@@ -183,14 +187,12 @@ int Main(int episodes, int threads, double seconds) {
       for (uint32_t member = 0; member < 8; ++member) added->add_members(member);
     }
     const std::map<std::string, double> before = loop.Gauges();
-    double flop = 0;
-    std::vector<std::pair<int64_t, int64_t>> passes;
     int64_t processed = static_cast<int64_t>(before.at("rollout/tokens_processed"));
     int64_t generated = static_cast<int64_t>(before.at("rollout/tokens_generated"));
     const double begin = Now(threads);
     loop.AddTickets(response);
-    std::vector<double> steps;
-    while (*loop.Iterate()) {
+    while (pushed.size() < static_cast<size_t>(episodes)) {
+      if (!*loop.Iterate()) bell.Wait(absl::Milliseconds(100));
     }
     v1::PushAnswer answer;
     answer.set_result(v1::ACCEPTED);
@@ -217,10 +219,10 @@ int Main(int episodes, int threads, double seconds) {
     best_products = std::max(best_products, flop / (Now(threads) - begin_products));
   }
   std::printf(
-      "%d episodes at once, %d thread(s): engine %.2f GFLOP/s, products alone %.2f GFLOP/s, share %.0f %%; %.0f "
+      "%d episodes at once, %d + %d thread(s): engine %.2f GFLOP/s, products alone %.2f GFLOP/s, share %.0f %%; %.0f "
       "sampled tokens/s on average\n",
-      episodes, threads, 1e-9 * best_engine, 1e-9 * best_products, 100 * best_engine / best_products,
-      static_cast<double>(tokens) / spent);
+      episodes, threads, environment_threads, 1e-9 * best_engine, 1e-9 * best_products,
+      100 * best_engine / best_products, static_cast<double>(tokens) / spent);
   return 0;
 }
 
@@ -229,5 +231,5 @@ int Main(int episodes, int threads, double seconds) {
 
 int main(int argc, char** argv) {
   return leeway::Main(argc > 1 ? std::atoi(argv[1]) : 384, argc > 2 ? std::atoi(argv[2]) : 1,
-                      argc > 3 ? std::atof(argv[3]) : 5.0);
+                      argc > 3 ? std::atof(argv[3]) : 5.0, argc > 4 ? std::atoi(argv[4]) : 4);
 }

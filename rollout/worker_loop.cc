@@ -37,6 +37,16 @@ bool IsOlder(WeightsId a, WeightsId b) {
 }
 std::string NameOf(WeightsId weights) { return absl::StrCat("(", weights.lineage, ", ", weights.version, ")"); }
 
+// Whether every sampled token came from these weights.
+bool IsOf(const v1::Trajectory& trajectory, const v1::WeightsVersion& weights) {
+  for (const v1::Span& span : trajectory.spans()) {
+    for (const v1::VersionRun& run : span.versions()) {
+      if (!(IdOf(run.weights()) == IdOf(weights))) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 WorkerLoop::WorkerLoop(const RolloutOptions& options, const Dependencies& dependencies)
@@ -260,6 +270,8 @@ bool WorkerLoop::PushFinished() {
     const auto it =
         tickets_.find(TicketKey{!trajectory.evaluation(), trajectory.key().ticket(), trajectory.key().issue()});
     LEEWAY_CHECK(it != tickets_.end()) << "ticket " << trajectory.key().ticket() << " has an episode but no record";
+    LEEWAY_CHECK(!trajectory.evaluation() || IsOf(trajectory, it->second.ticket->weights()))
+        << "evaluation " << trajectory.key().ticket() << " was played on other weights than its own";
     --it->second.running;
     ++it->second.unanswered;
     if (unanswered_++ == 0) oldest_unanswered_ = dependencies_.clock->Now();

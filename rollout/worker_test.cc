@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <set>
+#include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -11,8 +12,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "queue/fake_queue_client.h"
+#include "rollout/doorbell.h"
 #include "rollout/naive_generator.h"
 #include "rollout/scripted_task.h"
+#include "spdlog/sinks/ostream_sink.h"
+#include "spdlog/spdlog.h"
 #include "tokenizer/character_tokenizer.h"
 #include "weightsync/fake_weight_subscriber.h"
 
@@ -88,13 +92,19 @@ class Theatre {
     const auto found = report.gauges().find(name);
     return found == report.gauges().end() ? 0.0 : found->second;
   }
+  // Time spent waiting for environments so far.
+  absl::Duration Waited() {
+    const v1::ProcessReport report = worker->Report();
+    const auto found = report.state_seconds().find("wait:env_step");
+    return found == report.state_seconds().end() ? absl::ZeroDuration() : absl::Seconds(found->second);
+  }
   // Until the condition holds, asked again and again.
   template <typename Condition>
   bool Await(Condition condition) {
     const Deadline deadline = Deadline::After(kLong);
     while (!condition()) {
       if (deadline.HasPassed()) return false;
-      std::this_thread::yield();
+      Doorbell().Wait(absl::Milliseconds(1));
     }
     return true;
   }
@@ -338,6 +348,35 @@ TEST(WorkerTest, HungEnvironmentCostsOneEpisode) {
   EXPECT_TRUE(theatre.Await([&] { return theatre.Gauge("rollout/environment_threads_abandoned") == 0; }));
   theatre.queue.SetRunComplete();
   EXPECT_TRUE(theatre.Join().ok());
+}
+
+TEST(WorkerTest, WatchdogNamesWhatIsWaitedFor) {
+  auto text = std::make_shared<std::ostringstream>();
+  const std::shared_ptr<spdlog::logger> previous = spdlog::default_logger();
+  auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(*text);
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("captured", sink));
+  {
+    Script script;
+    script.latency = [](const EpisodeKey&, int) { return absl::Seconds(20); };
+    RolloutOptions options;
+    options.watchdog_period = absl::Milliseconds(150);
+    Theatre theatre(script, options);
+    theatre.Deliver(1);
+    theatre.queue.AddTicket(MakeTicket(6, 1));
+    theatre.Start();
+    ASSERT_TRUE(theatre.Await(
+        [&] { return theatre.queue.heartbeats().size() > 0 && theatre.Gauge("rollout/running_episodes") == 1; }));
+    const absl::Duration begin = theatre.Waited();
+    ASSERT_TRUE(theatre.Await([&] { return theatre.Waited() > begin + absl::Seconds(1); }));
+    theatre.queue.SetRunComplete();
+    EXPECT_TRUE(theatre.Join().ok());
+  }
+  spdlog::set_default_logger(previous);
+  EXPECT_THAT(text->str(), HasSubstr("no progress for"));
+  EXPECT_THAT(
+      text->str(),
+      HasSubstr(
+          "in wait:env_step, waits for scripted: reset of ticket 6 member 0 (issue 1, attempt 1) (env_step, for"));
 }
 
 TEST(WorkerTest, ReportBeforeTheRunIsEmptyButWhole) {
