@@ -24,7 +24,7 @@ struct QueueGrpcClientOptions {
   // How much longer than its `wait` a long poll may take on the way.
   absl::Duration network_margin = absl::Seconds(10);
   // Small pushes are held back at most so long, so that they share messages; the first one after a pause is not.
-  absl::Duration push_linger = absl::Milliseconds(2);
+  absl::Duration push_linger = absl::Milliseconds(4);
   // Unanswered pushes are given up (UNAVAILABLE) when nothing was heard of the queue for so long.
   absl::Duration push_patience = absl::Seconds(60);
 };
