@@ -16,6 +16,7 @@ T Known(absl::StatusOr<T> parsed) {
 QueueOptions QueueOptionsOf(const Config& config, const Task* task, int32_t vocabulary, const RunPaths& paths) {
   const auto unsigned_of = [&config](const char* key) { return static_cast<uint64_t>(config.GetInteger(key)); };
   const uint64_t seed = unsigned_of("seed");
+  LEEWAY_CHECK(config.GetString("queue.store") == "memory") << "the server below keeps everything in memory";
   QueueOptions options;
   options.address = QueueAddressOf(config, paths);
   QueueCoreOptions& core = options.core;

@@ -1,0 +1,119 @@
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "envs/registry.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launch/roles/queue_role.h"
+#include "launch/roles/rollout_role.h"
+#include "launch/roles/task_options.h"
+#include "launch/roles/trainer_role.h"
+#include "launch/run/launch_plan.h"
+
+namespace leeway {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+// All defaults, resolved by hand.
+Config ResolvedDefaults() {
+  Config config;
+  config.Set("task.name", std::string("sort5"), Place{});
+  config.Set("run.name", std::string("x"), Place{});
+  config.Set("model.key_value_heads", int64_t{2}, Place{});
+  config.Set("model.head_dim", int64_t{16}, Place{});
+  config.Set("model.intermediate", int64_t{176}, Place{});
+  config.Set("model.max_positions", int64_t{20}, Place{});
+  config.Set("queue.max_groups", int64_t{64}, Place{});
+  config.Set("queue.max_trajectory_bytes", int64_t{4096}, Place{});
+  return config;
+}
+
+// The schema's choices and the parsers' names are the same words.
+TEST(RoleOptionsTest, ChoicesAreWhatTheTrainerKnows) {
+  EXPECT_EQ(FindKey("objective.name")->choices(), ObjectiveKindNames());
+  EXPECT_EQ(FindKey("objective.correction")->choices(), CorrectionKindNames());
+  EXPECT_EQ(FindKey("objective.aggregation")->choices(), AggregationKindNames());
+  EXPECT_EQ(FindKey("objective.advantage")->choices(), AdvantageKindNames());
+  EXPECT_EQ(FindKey("optimizer.schedule")->choices(), ScheduleKindNames());
+  for (const std::string& mode : FindKey("rollout.update_mode")->choices())
+    EXPECT_TRUE(ParseUpdateMode(mode).ok()) << mode;
+  for (const std::string& mode : FindKey("mode")->choices()) EXPECT_TRUE(ParseStalenessMode(mode).ok()) << mode;
+  for (const std::string& order : FindKey("staleness.order")->choices())
+    EXPECT_TRUE(ParseStalenessOrder(order).ok()) << order;
+  for (const std::string& breach : FindKey("staleness.breach")->choices())
+    EXPECT_TRUE(ParseStalenessBreach(breach).ok()) << breach;
+}
+
+TEST(RoleOptionsTest, DefaultsAreUsableByEveryRole) {
+  const Config config = ResolvedDefaults();
+  const auto task = NewTask(TaskOptionsOf(config));
+  ASSERT_TRUE(task.ok());
+  EXPECT_THAT(TrainerProblems(TrainerOptionsOf(config, **task, 64, "/tmp")), IsEmpty());
+  EXPECT_TRUE(RolloutOptionsOf(config, 64, "rollout-0").Validate().ok());
+  const QueueOptions queue = QueueOptionsOf(config, task->get(), 64, RunPaths("/runs/x"));
+  EXPECT_EQ(queue.address, "unix:/runs/x/sockets/queue.sock");
+  EXPECT_EQ(queue.core.train_seed(3), (*task)->TrainSeed(1, 3));
+  EXPECT_EQ(queue.run_fingerprint, RolloutOptionsOf(config, 64, "rollout-0").run_fingerprint);
+}
+
+TEST(RoleOptionsTest, SyncModeHasNoBudget) {
+  Config config = ResolvedDefaults();
+  config.Set("mode", std::string("sync"), Place{});
+  const auto task = NewTask(TaskOptionsOf(config));
+  EXPECT_EQ(QueueOptionsOf(config, task->get(), 64, RunPaths("/r")).core.staleness.budget, 0u);
+  EXPECT_EQ(TrainerOptionsOf(config, **task, 64, "/r").staleness_budget, 0u);
+}
+
+TEST(RoleOptionsTest, ExpectedManifestIsTheModelsLayout) {
+  const ModelShape shape = ShapeOf(ResolvedDefaults(), 64);
+  const auto manifest = ExpectedManifest(shape);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->total_bytes(), static_cast<uint64_t>(4 * shape.ParameterCount()));
+  EXPECT_EQ(manifest->tensors(0).name(), "model.embed_tokens.weight");
+  EXPECT_EQ(manifest->tensors(0).dtype(), "F32");
+}
+
+// A key that nobody reads would be an option that does nothing.
+TEST(RoleOptionsTest, EveryKeyIsReadSomewhere) {
+  std::string source;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(LEEWAY_SOURCE_DIR "/launch")) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() != ".cc" || name.ends_with("_test.cc") || name == "schema_table.cc") continue;
+    std::stringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    source += text.str();
+  }
+  for (const KeyInfo& info : Schema()) {
+    const bool is_assembled = info.section() == "fault";  // "fault." + role
+    EXPECT_TRUE(is_assembled || source.find('"' + info.key() + '"') != std::string::npos)
+        << info.key() << " is read by nobody";
+  }
+}
+
+TEST(LaunchPlanTest, PlansQueueTrainerAndWorkers) {
+  Config config = ResolvedDefaults();
+  config.Set("rollout.workers", int64_t{2}, Place{});
+  config.Set("fault.rollout", std::string("a=kill"), Place{});
+  const auto children = PlanChildren(config, RunPaths("/runs/x"), "/bin/of", {{"LEEWAY_FAILPOINTS_TRAINER", "b=hang"}});
+  std::vector<std::string> names;
+  for (const auto& child : children) names.push_back(child.process.name);
+  EXPECT_THAT(names, ElementsAre("queue-0", "trainer-0", "rollout-0", "rollout-1"));
+  EXPECT_EQ(children[3].command.executable, "/bin/of/leeway-rollout");
+  EXPECT_THAT(children[3].command.arguments, ElementsAre("/runs/x/config.toml", "--rank", "1"));
+  EXPECT_EQ(children[3].command.log_path, "/runs/x/logs/rollout-1.log");
+  EXPECT_THAT(children[0].first_life_environment, IsEmpty());
+  EXPECT_THAT(children[1].first_life_environment, ElementsAre(Pair("LEEWAY_FAILPOINTS", "b=hang")));
+  EXPECT_THAT(children[2].first_life_environment, ElementsAre(Pair("LEEWAY_FAILPOINTS", "a=kill")));
+  EXPECT_THAT(children[2].command.environment, Contains(Pair("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")));
+  EXPECT_THAT(PlanChildren(config, RunPaths("/r"), "/b", {{"GLIBC_TUNABLES", "mine"}})[0].command.environment,
+              IsEmpty());
+}
+
+}  // namespace
+}  // namespace leeway
