@@ -189,6 +189,22 @@ TEST(QueueCoreTest, SyncAdmitsABatchPerRequestAndItsReplacements) {
   EXPECT_EQ(driver.Acquire(worker, 9).cause(), "waiting_for_trainer");
 }
 
+TEST(QueueCoreTest, SyncHandsNothingOutAgainBeforeTheRestoredTrainerAsks) {
+  QueueCoreOptions options = DriverOptions(1, 1, 0, 10);
+  options.staleness.mode = StalenessMode::kSync;
+  CoreDriver driver(options);
+  const v1::WorkerIdentity old = driver.Register("a");
+  driver.StartTrainer();
+  driver.Lease(1);
+  ASSERT_EQ(driver.Acquire(old, 1).tickets_size(), 1);
+  const v1::WorkerIdentity worker = driver.Register("a");
+  driver.StartTrainer();
+  EXPECT_EQ(driver.counts().issued(), 1u);
+  EXPECT_EQ(driver.Acquire(worker, 1).cause(), "waiting_for_trainer");
+  driver.Lease(1);
+  EXPECT_THAT(Ids(driver.Acquire(worker, 1)), ElementsAre(1));
+}
+
 // ---- lineages and restores ------------------------------------------------------------------------------------------
 
 TEST(QueueCoreTest, AnOlderLineageIsFenced) {
@@ -418,6 +434,41 @@ TEST(QueueCoreFilterTest, GroupsWithoutVarianceAreReplacedUpToTheLimitThenTraine
   const v1::AcquireTicketsResponse third = driver.Acquire(worker, 4);
   CompleteFlat(&driver, worker, third.tickets(0), 0.5);
   EXPECT_EQ(driver.counts().filtered(), 3u);
+}
+
+TEST(QueueCoreFilterTest, ARestoreKeepsTheAllowanceThatItsStepHasUsed) {
+  CoreDriver driver(FilterOptions(0.5));  // one a step
+  const v1::WorkerIdentity worker = driver.Register("a");
+  driver.StartTrainer();
+  driver.RunAll(worker);
+  driver.Train(1);
+  const v1::AcquireTicketsResponse second = driver.Acquire(worker, 4);
+  ASSERT_THAT(Ids(second), ElementsAre(3, 4));
+  CompleteFlat(&driver, worker, second.tickets(0), 0.0);
+  EXPECT_EQ(driver.counts().filtered(), 1u);
+  driver.StartTrainer(1);  // what version 2 generated survives, and so does the judgement
+  EXPECT_EQ(driver.counts().filtered(), 1u);
+  CompleteFlat(&driver, worker, second.tickets(1), 0.0);
+  EXPECT_EQ(driver.counts().filtered(), 1u);
+  driver.RunAll(worker);
+  const LeaseResult lease = driver.Lease(2);
+  ASSERT_THAT(Ids(lease), ElementsAre(4, 5));
+  EXPECT_TRUE(lease.groups[0].zero_advantage);
+}
+
+TEST(QueueCoreFilterTest, ARetiredGroupLeavesItsPlaceToTheNextOne) {
+  CoreDriver driver(FilterOptions(0.5));  // one a step
+  const v1::WorkerIdentity worker = driver.Register("a");
+  driver.StartTrainer();
+  driver.RunAll(worker);
+  driver.Lease(1);
+  ASSERT_TRUE(driver.core().RetireGroup(driver.lineage(), 1, 2, "logprob_mismatch").ok());
+  // Its replacement is judged for step 1, and so is the one after that.
+  CompleteFlat(&driver, worker, driver.Acquire(worker, 2).tickets(0), 0.0);
+  EXPECT_EQ(driver.counts().filtered(), 1u);
+  CompleteFlat(&driver, worker, driver.Acquire(worker, 2).tickets(0), 0.0);
+  EXPECT_EQ(driver.counts().filtered(), 1u);
+  EXPECT_THAT(Ids(driver.Lease(1)), ElementsAre(1, 4));
 }
 
 TEST(QueueCoreFilterTest, JudgementFollowsTicketOrderNotArrival) {

@@ -26,6 +26,9 @@ struct Accepted {
 struct Held {
   v1::Ticket ticket;
   std::vector<uint32_t> missing;
+  // Of the tokens that its missing members have so far: generation starts on the ticket's version or a later one, and
+  // goes on on others.
+  VersionUse versions;
 };
 
 struct SimulatedWorker {
@@ -272,7 +275,8 @@ class Simulation {
         const uint64_t dead = counts.filtered() + counts.stale() + counts.failed() + counts.cancelled();
         ASSERT_LE(ticket.id(), std::min(step_ + ahead, options_.staleness.steps) * B() + dead) << Describe();
       }
-      Held held{ticket, {ticket.members().begin(), ticket.members().end()}};
+      Held held{ticket, {ticket.members().begin(), ticket.members().end()}, {}};
+      AddVersion(ticket.weights().lineage(), ticket.weights().version(), &held.versions);
       worker->held.push_back(held);
     }
   }
@@ -300,13 +304,7 @@ class Simulation {
     if (may_fail && Below(30) == 0) pushed.reject_reason = "made_up: for the test";
     // Rewards from a small set, so that some groups have no variance.
     if (!fails) summary.reward = static_cast<double>(Below(2));
-    // Generation starts at the ticket's version or later; the weights may have been swapped on the way.
-    const v1::WeightsVersion& at = held.ticket.weights();
-    AddVersion(at.lineage(), at.version(), &summary.versions);
-    if (!held.ticket.evaluation() && core_->committed().lineage() == at.lineage() && Below(3) == 0) {
-      AddVersion(at.lineage(), at.version() + Below(core_->committed().version() - at.version() + 1),
-                 &summary.versions);
-    }
+    summary.versions = held.versions;
     pushed.payload = absl::StrCat("t", held.ticket.id(), "m", member, "#", ++payloads_);
     const Accepted record{pushed.payload, summary.versions};
     const std::pair<uint64_t, uint32_t> key{held.ticket.id(), member};
@@ -329,6 +327,15 @@ class Simulation {
     }
   }
 
+  // The worker swaps in the committed weights and generates on: but for evaluation, which is pinned.
+  void Generate(SimulatedWorker* worker) {
+    const v1::WeightsVersion& committed = core_->committed();
+    for (Held& held : worker->held) {
+      if (!held.ticket.evaluation() && Below(2) == 0)
+        AddVersion(committed.lineage(), committed.version(), &held.versions);
+    }
+  }
+
   void PushAgain(SimulatedWorker* worker) {
     if (worker->answers.empty()) return;
     const auto& [sequence, expected] = worker->answers[Below(worker->answers.size())];
@@ -348,6 +355,8 @@ class Simulation {
     const uint64_t dice = Below(1000);
     if (dice < 250) {
       Acquire(&worker, 1 + Below(8));
+    } else if (dice < 300) {
+      Generate(&worker);
     } else if (dice < 750) {
       PushOne(&worker, true);
     } else if (dice < 780) {
