@@ -16,10 +16,10 @@
 #include "base/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "weightsync/double_buffer.h"
 #include "weightsync/manifest.h"
-#include "weightsync/publisher_state.h"
-#include "weightsync/subscriber_state.h"
+#include "weightsync/publish/publisher_state.h"
+#include "weightsync/receive/double_buffer.h"
+#include "weightsync/receive/subscriber_state.h"
 
 namespace leeway {
 namespace {

@@ -17,9 +17,9 @@
 #include "rpc/backoff.h"
 #include "rpc/channel.h"
 #include "rpc/client_stream.h"
-#include "weightsync/double_buffer.h"
 #include "weightsync/manifest.h"
-#include "weightsync/subscriber_state.h"
+#include "weightsync/receive/double_buffer.h"
+#include "weightsync/receive/subscriber_state.h"
 #include "weightsync/transport/fetch_client.h"
 #include "weightsync/transport/shared_memory.h"
 
@@ -406,7 +406,9 @@ absl::Status GrpcWeightSubscriber::Impl::ReadAndVerify(BucketReader* reader, con
   const absl::Span<std::byte> shadow = absl::MakeSpan(load.buffer.get(), request.total_bytes);
   LEEWAY_RETURN_IF_ERROR(ReadAllBuckets(reader, request, shadow, [&] { return IsWanted(load.id); }));
   LEEWAY_FAILPOINT_STATUS("weights_receiver_before_verify");
-  return VerifyBytes(load.manifest, shadow);
+  LEEWAY_RETURN_IF_ERROR(VerifyBytes(load.manifest, shadow));
+  LEEWAY_FAILPOINT_STATUS("weights_receiver_after_verify");
+  return absl::OkStatus();
 }
 
 bool GrpcWeightSubscriber::Impl::IsWanted(uint64_t load_id) {

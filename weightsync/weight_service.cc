@@ -17,8 +17,8 @@
 #include "rpc/server.h"
 #include "rpc/server_stream.h"
 #include "weightsync/manifest.h"
-#include "weightsync/published_bytes.h"
-#include "weightsync/publisher_state.h"
+#include "weightsync/publish/published_bytes.h"
+#include "weightsync/publish/publisher_state.h"
 #include "weightsync/transport/fetch_service.h"
 
 namespace leeway {
@@ -232,7 +232,8 @@ bool GrpcWeightPublisher::Impl::Flush() {
       absl::Status end;
       if (out.closes) {
         end = absl::AbortedError(out.message.has_value() ? out.message->fenced().reason() : "replaced");
-        if (out.message.has_value()) LEEWAY_LOG_WARNING("weights receiver fenced: {}", std::string(end.message()));
+        if (out.message.has_value())
+          LEEWAY_LOG_WARNING("weights receiver {} fenced: {}", out.name, std::string(end.message()));
       }
       const bool is_taken = !out.message.has_value() || stream->Write(*std::move(out.message));
       if (!is_taken) end = absl::AbortedError("does not read its control messages");

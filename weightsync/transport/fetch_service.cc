@@ -8,6 +8,8 @@
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
 #include "rpc/server_stream.h"
 #include "weightsync/transport/bucket_codec.h"
 

@@ -4,10 +4,14 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/server_callback.h"
 #include "leeway/v1/weights.pb.h"
-#include "weightsync/published_bytes.h"
+#include "weightsync/publish/published_bytes.h"
+
+namespace grpc {
+class ByteBuffer;
+template <class Response>
+class ServerWriteReactor;
+}  // namespace grpc
 
 namespace leeway {
 

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_WEIGHTSYNC_PUBLISHER_STATE_H_
-#define LEEWAY_WEIGHTSYNC_PUBLISHER_STATE_H_
+#ifndef LEEWAY_WEIGHTSYNC_PUBLISH_PUBLISHER_STATE_H_
+#define LEEWAY_WEIGHTSYNC_PUBLISH_PUBLISHER_STATE_H_
 
 #include <cstdint>
 #include <map>
@@ -65,6 +65,8 @@ class PublisherState {
     std::optional<v1::PublisherMessage> message;
     // End the stream after the message. No more events of this connection are needed.
     bool closes = false;
+    // Of the receiver; empty before its hello. For logs.
+    std::string name;
   };
 
   explicit PublisherState(const Options& options) : options_(options) {}
@@ -159,9 +161,9 @@ class PublisherState {
   void ServeJoiners(MonotonicTime now);
   void Fence(MonotonicTime now, Receivers::iterator receiver, const std::string& reason);
   // Answers an unwanted connection and closes it.
-  void Refuse(ConnectionId connection, const std::string& reason);
+  void Refuse(ConnectionId connection, const std::string& name, const std::string& reason);
   void SettleIfDone(MonotonicTime now);
-  void Send(ConnectionId connection, uint64_t epoch, v1::PublisherMessage message, bool closes = false);
+  void Send(ConnectionId connection, uint64_t epoch, v1::PublisherMessage message);
 
   const Options options_;
   std::vector<Outgoing> outgoing_;
@@ -189,4 +191,4 @@ class PublisherState {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_WEIGHTSYNC_PUBLISHER_STATE_H_
+#endif  // LEEWAY_WEIGHTSYNC_PUBLISH_PUBLISHER_STATE_H_

@@ -1,4 +1,4 @@
-#include "weightsync/publisher_state.h"
+#include "weightsync/publish/publisher_state.h"
 
 #include <algorithm>
 #include <utility>
@@ -37,7 +37,7 @@ void PublisherState::OnMessage(MonotonicTime now, ConnectionId connection, const
     if (message.has_hello()) {
       OnHello(now, connection, message.hello());
     } else {
-      Refuse(connection, "the first message must be hello");
+      Refuse(connection, "", "the first message must be hello");
     }
     SettleIfDone(now);
     return;
@@ -98,15 +98,15 @@ void PublisherState::OnHello(MonotonicTime now, ConnectionId connection, const v
     } else if (epoch == identity.epoch()) {
       // The same life of the worker dialled again: its older connection is dead, whether or not we have noticed.
       OnClosed(now, older_connection, "replaced by a newer connection of the same identity");
-      outgoing_.push_back({older_connection, std::nullopt, /*closes=*/true});
+      outgoing_.push_back({older_connection, std::nullopt, /*closes=*/true, hello.name()});
     } else {
-      Refuse(connection, absl::StrCat("superseded by epoch ", epoch, " of the same worker"));
+      Refuse(connection, hello.name(), absl::StrCat("superseded by epoch ", epoch, " of the same worker"));
       return;
     }
   }
   const std::string reason = ReasonToRefuse(hello);
   if (!reason.empty()) {
-    Refuse(connection, reason);
+    Refuse(connection, hello.name(), reason);
     return;
   }
   strangers_.erase(connection);
@@ -247,21 +247,23 @@ void PublisherState::Fence(MonotonicTime now, Receivers::iterator entry, const s
   }
   (phase_ == Phase::kPreparing ? prepared_.fenced : fenced_between_).push_back(std::move(fenced));
   const ConnectionId connection = entry->first;
+  const std::string name = receiver.name;
   receivers_.erase(entry);
   ++membership_epoch_;
-  Refuse(connection, reason);
+  Refuse(connection, name, reason);
 }
 
-void PublisherState::Refuse(ConnectionId connection, const std::string& reason) {
+void PublisherState::Refuse(ConnectionId connection, const std::string& name, const std::string& reason) {
   strangers_.erase(connection);
   v1::PublisherMessage message;
   message.mutable_fenced()->set_reason(reason);
-  Send(connection, membership_epoch_, std::move(message), /*closes=*/true);
+  message.set_membership_epoch(membership_epoch_);
+  outgoing_.push_back({connection, std::move(message), /*closes=*/true, name});
 }
 
-void PublisherState::Send(ConnectionId connection, uint64_t epoch, v1::PublisherMessage message, bool closes) {
+void PublisherState::Send(ConnectionId connection, uint64_t epoch, v1::PublisherMessage message) {
   message.set_membership_epoch(epoch);
-  outgoing_.push_back({connection, std::move(message), closes});
+  outgoing_.push_back({connection, std::move(message), /*closes=*/false, ""});
 }
 
 // ---- publishing -----------------------------------------------------------------------------------------------------
@@ -381,7 +383,7 @@ void PublisherState::OnTime(MonotonicTime now) {
   for (const auto& [connection, deadline] : strangers_) {
     if (deadline <= now) silent_strangers.push_back(connection);
   }
-  for (ConnectionId connection : silent_strangers) Refuse(connection, "no hello in time");
+  for (ConnectionId connection : silent_strangers) Refuse(connection, "", "no hello in time");
 
   for (auto entry = receivers_.begin(); entry != receivers_.end();) {
     const auto receiver = entry++;

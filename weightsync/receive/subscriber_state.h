@@ -1,5 +1,5 @@
-#ifndef LEEWAY_WEIGHTSYNC_SUBSCRIBER_STATE_H_
-#define LEEWAY_WEIGHTSYNC_SUBSCRIBER_STATE_H_
+#ifndef LEEWAY_WEIGHTSYNC_RECEIVE_SUBSCRIBER_STATE_H_
+#define LEEWAY_WEIGHTSYNC_RECEIVE_SUBSCRIBER_STATE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "leeway/v1/queue.pb.h"
 #include "leeway/v1/weights.pb.h"
-#include "weightsync/double_buffer.h"
+#include "weightsync/receive/double_buffer.h"
 #include "weightsync/weight_subscriber.h"
 
 namespace leeway {
@@ -141,4 +141,4 @@ class SubscriberState {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_WEIGHTSYNC_SUBSCRIBER_STATE_H_
+#endif  // LEEWAY_WEIGHTSYNC_RECEIVE_SUBSCRIBER_STATE_H_

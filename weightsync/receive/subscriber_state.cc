@@ -1,4 +1,4 @@
-#include "weightsync/subscriber_state.h"
+#include "weightsync/receive/subscriber_state.h"
 
 #include <algorithm>
 #include <utility>

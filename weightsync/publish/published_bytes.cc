@@ -1,11 +1,11 @@
-#include "weightsync/published_bytes.h"
+#include "weightsync/publish/published_bytes.h"
 
 #include <algorithm>
 #include <atomic>
 
 #include "base/logging.h"
 #include "base/status_macros.h"
-#include "weightsync/double_buffer.h"
+#include "weightsync/pages.h"
 
 namespace leeway {
 

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_WEIGHTSYNC_DOUBLE_BUFFER_H_
-#define LEEWAY_WEIGHTSYNC_DOUBLE_BUFFER_H_
+#ifndef LEEWAY_WEIGHTSYNC_RECEIVE_DOUBLE_BUFFER_H_
+#define LEEWAY_WEIGHTSYNC_RECEIVE_DOUBLE_BUFFER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -9,10 +9,6 @@
 #include "absl/status/statusor.h"
 
 namespace leeway {
-
-// Page-aligned private memory, in large pages where the system gives them (first touch of small pages is slower than
-// copying). Contents are zero at first. RESOURCE_EXHAUSTED: not enough address space. Never null, also for zero bytes.
-absl::StatusOr<std::shared_ptr<std::byte>> AllocatePages(uint64_t size_bytes);
 
 // The receiver's memory for weights: two buffers of one model each, mapped once and used in turn. Whoever holds a
 // handle keeps that buffer's contents alive; when the last copy of a handle goes, the buffer is the next shadow. Bytes
@@ -42,4 +38,4 @@ class DoubleBuffer {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_WEIGHTSYNC_DOUBLE_BUFFER_H_
+#endif  // LEEWAY_WEIGHTSYNC_RECEIVE_DOUBLE_BUFFER_H_
