@@ -41,13 +41,11 @@ absl::StatusOr<PublishFacts> Publication::Publish(const v1::WeightsVersion& weig
   request.set_initial(initial);
   LEEWAY_FAILPOINT("trainer_before_commit");
   const absl::StatusOr<v1::LedgerCounts> counts =
-      (*patience_)("Commit", [&] { return queue_->Commit(request, options_.queue_timeout); });
+      (*patience_)(absl::StrCat("Commit of version ", weights.version()),
+                   [&] { return queue_->Commit(request, options_.queue_timeout); });
   if (!counts.ok()) {
     publisher_->Abandon(weights, std::string(counts.status().message()));
-    if (IsAway(counts.status())) return counts.status();
-    return absl::AbortedError(absl::StrCat("the queue refused version ", weights.version(), " of lineage ",
-                                           weights.lineage(), " (", counts.status().ToString(),
-                                           "); a new start restores the newest checkpoint"));
+    return counts.status();
   }
   publisher_->Commit(weights);
   LEEWAY_FAILPOINT("trainer_after_commit");

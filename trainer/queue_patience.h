@@ -2,9 +2,10 @@
 #define LEEWAY_TRAINER_QUEUE_PATIENCE_H_
 
 #include <algorithm>
-#include <atomic>
+#include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
@@ -22,6 +23,15 @@ const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
   return result.status();
 }
 }  // namespace internal
+
+// The queue refused a call as out of order (FAILED_PRECONDITION): its ledger and this trainer no longer agree, and only
+// a restore brings them together again. ABORTED, which the launcher answers by starting the trainer anew. Everything
+// else is passed on.
+inline absl::Status RefusalMeansRestart(absl::string_view what, const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kFailedPrecondition) return status;
+  return absl::AbortedError(absl::StrCat("the queue refused ", what, " (", std::string(status.message()),
+                                         "); a new start restores the newest checkpoint"));
+}
 
 // Calls a queue that may be away for a moment: UNAVAILABLE and DEADLINE_EXCEEDED are asked again, with growing pauses,
 // until `limit` has passed since the first of them. All calls of the trainer are idempotent, so asking again is safe.
@@ -42,6 +52,7 @@ class QueuePatience {
       const absl::Status& status = internal::StatusOf(result);
       const bool is_away =
           status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kDeadlineExceeded;
+      if (status.code() == absl::StatusCode::kFailedPrecondition) return RefusalMeansRestart(what, status);
       if (!is_away || deadline.HasPassed()) return result;
       LEEWAY_LOG_WARNING("{} found no queue and is asked again: {}", std::string(what), status.ToString());
       ScopedState waiting(states_, "wait:queue_unavailable");

@@ -1,0 +1,266 @@
+#include "trainer/trainer.h"
+
+#include <algorithm>
+
+#include "base/fake_file_system.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "trainer/trainer_job_test.h"
+
+namespace leeway {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+using TrainerFaultTest = TrainerJobTest;
+
+TEST_F(TrainerFaultTest, ARunThatDiedAndRestoredEndsWithTheBytesOfOneThatDidNot) {
+  options_.steps = 6;
+  ASSERT_TRUE(Run().ok());
+  const std::string expected = Claimed(6);
+  // The commit of version v is refused: the step before it is lost, or even two (a checkpoint is made every 2 steps).
+  for (uint64_t version = 2; version <= 7; ++version) {
+    UseDirectory("version" + std::to_string(version));
+    on_commit_ = [&](uint64_t committed, FakeWeightPublisher*) {
+      if (committed + 1 == version && queue_->lineage() == 1) queue_->FailNext("Commit", absl::AbortedError("fenced"));
+    };
+    EXPECT_EQ(Run().code(), absl::StatusCode::kAborted) << version;
+    EXPECT_THAT(calls_.back(), HasSubstr("abandon 1." + std::to_string(version)));
+    ASSERT_TRUE(Run().ok()) << version;
+    EXPECT_EQ(Claimed(6), expected) << version;
+    EXPECT_THAT(Steps("metrics.jsonl"), ElementsAre(1, 2, 3, 4, 5, 6)) << version;
+    EXPECT_THAT(Steps("schedule.jsonl"), ElementsAre(1, 2, 3, 4, 5, 6)) << version;
+    // The restore names the step and brings the ledger of the checkpoint.
+    const uint64_t restored = (version - 2) / 2 * 2;
+    ASSERT_THAT(queue_->restores(), SizeIs(2));
+    EXPECT_EQ(queue_->restores()[1].lineage, 2u);
+    EXPECT_EQ(queue_->restores()[1].step, restored) << version;
+    EXPECT_EQ(queue_->restores()[1].ledger_snapshot, restored == 0 ? "" : "ledger");
+    const std::vector<v1::CommitRequest> commits = queue_->commits();
+    const auto initial =
+        std::find_if(commits.begin() + 1, commits.end(), [](const v1::CommitRequest& c) { return c.initial(); });
+    ASSERT_NE(initial, commits.end());
+    EXPECT_EQ(initial->version(), restored + 1);
+    EXPECT_EQ(initial->lineage(), 2u);
+  }
+}
+
+TEST_F(TrainerFaultTest, ADamagedCheckpointMeansTheOneBeforeAndTheSameBytes) {
+  options_.steps = 6;
+  options_.updates_per_step = 3;
+  options_.objective.kind = ObjectiveKind::kDecoupled;
+  options_.objective.correction = CorrectionKind::kTis;
+  ASSERT_TRUE(Run().ok());
+  const std::string expected = Claimed(6);
+  const std::string weights = JoinPath(options_.run_directory, "checkpoints/step-6/weights.safetensors");
+  std::string bytes = *files_->ReadFile(weights);
+  bytes.back() ^= 0x10;
+  ASSERT_TRUE(files_->WriteFileAtomically(weights, bytes).ok());
+  ASSERT_TRUE(Run().ok());
+  EXPECT_EQ(queue_->restores().back().step, 4u);
+  EXPECT_EQ(finished_, 6);
+  EXPECT_EQ(Claimed(6), expected);
+  EXPECT_THAT(Steps("metrics.jsonl"), ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST_F(TrainerFaultTest, AStepThatIsNotFiniteChangesNoWeightIsDumpedAndCommitted) {
+  options_.advantage = AdvantageKind::kDrGrpo;
+  change_batch_ = [](uint64_t step, LeasedBatch* batch) {
+    if (step == 2) batch->groups[1].members[0].mutable_score()->set_reward(1e300);
+  };
+  ASSERT_TRUE(Run().ok());
+  EXPECT_EQ(finished_, 4);
+  EXPECT_EQ(digests_[3], digests_[2]);
+  EXPECT_NE(digests_[4], digests_[3]);
+  EXPECT_THAT(queue_->commits()[2].tickets(), ElementsAre(4, 5, 6));
+  const std::vector<json> lines = Lines("metrics.jsonl");
+  EXPECT_EQ(lines[0]["optimizer/skipped_steps"], 0);
+  EXPECT_EQ(lines[1]["optimizer/skipped_steps"], 1);
+  EXPECT_EQ(lines[1]["optimizer/updates"], 0);
+  EXPECT_EQ(lines[3]["optimizer/skipped_steps"], 1);
+  EXPECT_THAT(Lines("failed_steps/step-2.jsonl"), SizeIs(kGroups * kMembers));
+  EXPECT_EQ(json::parse(Read("checkpoints/step-4/state.json"))["skipped_steps"], 1);
+  EXPECT_EQ(json::parse(Read("checkpoints/step-4/state.json"))["optimizer_updates"], 3);
+}
+
+// Episodes as if an earlier version had made them.
+void Age(LeasedBatch* batch, size_t group, uint64_t version) {
+  for (v1::Trajectory& member : batch->groups[group].members) {
+    for (v1::Span& span : *member.mutable_spans()) {
+      for (v1::VersionRun& run : *span.mutable_versions()) run.mutable_weights()->set_version(version);
+    }
+  }
+}
+
+TEST_F(TrainerFaultTest, UnderMaskTokensBeyondTheBudgetAreNotTrained) {
+  options_.breach_masks = true;
+  options_.staleness_budget = 1;
+  change_batch_ = [](uint64_t step, LeasedBatch* batch) {
+    if (step == 4) Age(batch, 0, 1);  // lag 3
+    if (step == 3) Age(batch, 2, 2);  // lag 1
+  };
+  ASSERT_TRUE(Run().ok());
+  const std::vector<json> lines = Lines("metrics.jsonl");
+  EXPECT_EQ(lines[2]["staleness/max"], 1);
+  EXPECT_EQ(lines[2]["staleness/histogram"], (json{40, 20}));
+  EXPECT_EQ(lines[3]["staleness/max"], 0);
+  EXPECT_EQ(lines[3]["tokens/masked"], 20);
+  EXPECT_EQ(lines[3]["tokens/trained"], 40);
+  EXPECT_THAT(queue_->commits()[4].tickets(), ElementsAre(10, 11, 12));
+}
+
+TEST_F(TrainerFaultTest, ATokenBeyondTheBoundStopsTheTrainer) {
+  change_batch_ = [](uint64_t step, LeasedBatch* batch) {
+    if (step == 3) Age(batch, 1, 2);
+  };
+  const absl::Status status = Run();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("ticket 8"), HasSubstr("staleness bound is 0")));
+  EXPECT_EQ(finished_, 2);
+}
+
+TEST_F(TrainerFaultTest, ALeaseThatAllowsMoreThanTheBudgetOrHasTheWrongSizeIsRefused) {
+  change_batch_ = [](uint64_t, LeasedBatch* batch) { batch->lag_limit = 5; };
+  EXPECT_EQ(Run().code(), absl::StatusCode::kInternal);
+  UseDirectory("size");
+  change_batch_ = [](uint64_t, LeasedBatch* batch) { batch->groups.pop_back(); };
+  EXPECT_EQ(Run().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(TrainerFaultTest, GroupsWithFalseLogprobsAreRetiredAndReplaced) {
+  ASSERT_TRUE(Run().ok());
+  const std::string expected = Claimed(4);
+  UseDirectory("false");
+  change_batch_ = [](uint64_t step, LeasedBatch* batch) {
+    if (step == 2) {
+      for (float& logprob : *batch->groups[0].members[3].mutable_spans(1)->mutable_logprobs()) logprob = 0.0f;
+      auto* shifted = batch->groups[2].members[1].mutable_spans(1)->mutable_logprobs();
+      std::rotate(shifted->begin(), shifted->begin() + 1, shifted->end());
+    }
+    if (step == 3) batch->groups[1].members[0].mutable_spans(3)->mutable_logprobs()->RemoveLast();
+  };
+  ASSERT_TRUE(Run().ok());
+  const auto retired = queue_->retired();
+  ASSERT_THAT(retired, SizeIs(3));
+  EXPECT_EQ(retired[0].ticket, 4u);
+  EXPECT_EQ(retired[0].reason, "logprob_mismatch");
+  EXPECT_EQ(retired[1].ticket, 6u);
+  EXPECT_EQ(retired[1].step, 2u);
+  EXPECT_EQ(retired[2].ticket, 8u);
+  EXPECT_EQ(retired[2].reason, "malformed_trajectory");
+  EXPECT_EQ(Lines("metrics.jsonl").back()["groups/refused"], 3);
+  // The replacements are what an honest queue would have given at once.
+  EXPECT_EQ(Claimed(4), expected);
+}
+
+TEST_F(TrainerFaultTest, AStepWhoseGroupsAllLieEndsTheRun) {
+  replaces_ = false;
+  options_.max_refused_groups = 5;
+  change_batch_ = [](uint64_t, LeasedBatch* batch) {
+    for (float& logprob : *batch->groups[1].members[0].mutable_spans(1)->mutable_logprobs()) logprob = -0.25f;
+  };
+  const absl::Status status = Run();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("logprob_mismatch"));
+  EXPECT_THAT(queue_->retired(), SizeIs(6));
+}
+
+TEST_F(TrainerFaultTest, AnInconsistentCacheIsNotHeldToTheBits) {
+  change_batch_ = [](uint64_t, LeasedBatch* batch) {
+    batch->groups[0].members[0].set_kv_cache_consistent(false);
+    batch->groups[0].members[0].mutable_spans(1)->set_logprobs(0, -1.0f);
+  };
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(queue_->retired(), IsEmpty());
+  EXPECT_NE(Lines("metrics.jsonl")[0]["mismatch/k1"], 0);
+}
+
+TEST_F(TrainerFaultTest, AReceiverThatFailsInAPublishIsFencedAtTheQueue) {
+  v1::WorkerIdentity good, bad;
+  good.set_producer_id(1);
+  good.set_epoch(1);
+  bad.set_producer_id(2);
+  bad.set_epoch(7);
+  members_ = {good, bad};
+  on_commit_ = [&](uint64_t version, FakeWeightPublisher* publisher) {
+    if (version == 2) publisher->FenceInNextPrepare(bad, "digest differs");
+  };
+  ASSERT_TRUE(Run().ok());
+  const auto fenced = queue_->fenced();
+  ASSERT_THAT(fenced, SizeIs(1));
+  EXPECT_EQ(fenced[0].identity.producer_id(), 2u);
+  EXPECT_EQ(fenced[0].identity.epoch(), 7u);
+  EXPECT_EQ(fenced[0].reason, "digest differs");
+  EXPECT_EQ(queue_->commits()[1].members_size(), 2);
+  ASSERT_EQ(queue_->commits()[2].members_size(), 1);
+  EXPECT_EQ(queue_->commits()[2].members(0).producer_id(), 1u);
+  EXPECT_EQ(Lines("metrics.jsonl")[1]["weights/fenced"], 1);
+  EXPECT_EQ(Lines("metrics.jsonl")[1]["weights/members"], 1);
+}
+
+TEST_F(TrainerFaultTest, ARefusedCommitMeansRestartAndALostLineageToo) {
+  on_commit_ = [&](uint64_t version, FakeWeightPublisher*) {
+    if (version == 2) queue_->FailNext("Commit", absl::FailedPreconditionError("ticket 4 is not leased"));
+  };
+  const absl::Status refused = Run();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("ticket 4 is not leased"));
+  EXPECT_THAT(calls_, Not(Contains("commit 1.3")));
+  UseDirectory("lease");
+  on_commit_ = nullptr;
+  queue_->FailNext("LeaseBatch", absl::AbortedError("another lineage"));
+  EXPECT_EQ(Run().code(), absl::StatusCode::kAborted);
+  // A ledger that disagrees is answered by a restore too.
+  UseDirectory("order");
+  queue_->FailNext("LeaseBatch", absl::FailedPreconditionError("step 1 is not the next one"));
+  EXPECT_EQ(Run().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(TrainerFaultTest, AQueueThatIsAwayForAMomentIsAskedAgain) {
+  for (const char* method : {"AllocateLineage", "Restore", "LeaseBatch", "Commit", "LedgerSnapshot", "Settle"}) {
+    UseDirectory(method);
+    queue_->FailNext(method, absl::UnavailableError("away"));
+    EXPECT_TRUE(Run().ok()) << method;
+    EXPECT_EQ(finished_, 4);
+  }
+  UseDirectory("gone");
+  for (int i = 0; i < 100; ++i) queue_->FailNext("LeaseBatch", absl::UnavailableError("gone"));
+  EXPECT_EQ(Run().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(TrainerFaultTest, AQueueShortOfSpaceGetsItsCheckpoint) {
+  options_.checkpoint_every = 0;
+  bool asked = false;
+  change_batch_ = [&](uint64_t step, LeasedBatch* batch) {
+    if (step != 3 || asked) return;
+    asked = true;
+    batch->groups.clear();
+    batch->cause = "queue_needs_checkpoint";
+  };
+  ASSERT_TRUE(Run().ok());
+  EXPECT_TRUE(Exists("checkpoints/step-2"));
+  EXPECT_THAT(queue_->settled(), ElementsAre(2, 2, 4));
+}
+
+TEST_F(TrainerFaultTest, ADiskThatFailsACheckpointDoesNotEndTheTraining) {
+  bool full = true;
+  FaultyFileSystem faulty([&](absl::string_view, const std::string& path) {
+    const bool hit = full && path.find("checkpoints/.tmp-step-2") != std::string::npos;
+    return hit ? absl::ResourceExhaustedError("no space") : absl::OkStatus();
+  });
+  files_ = &faulty;
+  ASSERT_TRUE(Run().ok());
+  EXPECT_FALSE(Exists("checkpoints/step-2"));
+  EXPECT_TRUE(Exists("checkpoints/step-4"));
+  files_ = RealFileSystem();
+}
+
+}  // namespace
+}  // namespace leeway
