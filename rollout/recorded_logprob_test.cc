@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rollout/doorbell.h"
-#include "rollout/naive_generator.h"
+#include "rollout/engine/naive_generator.h"
 #include "rollout/worker_loop.h"
 #include "tokenizer/tokenizer.h"
 #include "weightsync/fake_weight_subscriber.h"

@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "model/shape.h"
-#include "rollout/engine.h"
-#include "rollout/episode_runner.h"
-#include "rollout/sampler.h"
+#include "rollout/engine/engine.h"
+#include "rollout/engine/sampler.h"
+#include "rollout/episodes/episode_runner.h"
 
 namespace leeway {
 

@@ -10,8 +10,8 @@
 #include "base/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rollout/naive_generator.h"
-#include "rollout/scripted_task.h"
+#include "rollout/engine/naive_generator.h"
+#include "rollout/episodes/scripted_task.h"
 #include "tokenizer/character_tokenizer.h"
 #include "weightsync/fake_weight_subscriber.h"
 

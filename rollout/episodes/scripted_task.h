@@ -1,5 +1,5 @@
-#ifndef LEEWAY_ROLLOUT_SCRIPTED_TASK_H_
-#define LEEWAY_ROLLOUT_SCRIPTED_TASK_H_
+#ifndef LEEWAY_ROLLOUT_EPISODES_SCRIPTED_TASK_H_
+#define LEEWAY_ROLLOUT_EPISODES_SCRIPTED_TASK_H_
 
 // A task whose environments do what a test says.
 
@@ -76,4 +76,4 @@ class ScriptedTask : public Task {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_ROLLOUT_SCRIPTED_TASK_H_
+#endif  // LEEWAY_ROLLOUT_EPISODES_SCRIPTED_TASK_H_

@@ -1,4 +1,4 @@
-#include "rollout/environment_executor.h"
+#include "rollout/episodes/environment_executor.h"
 
 #include <deque>
 #include <exception>

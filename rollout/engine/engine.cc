@@ -1,4 +1,4 @@
-#include "rollout/engine.h"
+#include "rollout/engine/engine.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_ROLLOUT_ENGINE_H_
-#define LEEWAY_ROLLOUT_ENGINE_H_
+#ifndef LEEWAY_ROLLOUT_ENGINE_ENGINE_H_
+#define LEEWAY_ROLLOUT_ENGINE_ENGINE_H_
 
 #include <cstdint>
 #include <memory>
@@ -13,7 +13,7 @@
 #include "base/random.h"
 #include "leeway/v1/types.pb.h"
 #include "model/transformer.h"
-#include "rollout/sampler.h"
+#include "rollout/engine/sampler.h"
 
 namespace leeway {
 
@@ -158,4 +158,4 @@ class Engine {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_ROLLOUT_ENGINE_H_
+#endif  // LEEWAY_ROLLOUT_ENGINE_ENGINE_H_

@@ -1,4 +1,4 @@
-#include "rollout/sampler.h"
+#include "rollout/engine/sampler.h"
 
 #include <cmath>
 #include <limits>

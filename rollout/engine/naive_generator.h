@@ -1,5 +1,5 @@
-#ifndef LEEWAY_ROLLOUT_NAIVE_GENERATOR_H_
-#define LEEWAY_ROLLOUT_NAIVE_GENERATOR_H_
+#ifndef LEEWAY_ROLLOUT_ENGINE_NAIVE_GENERATOR_H_
+#define LEEWAY_ROLLOUT_ENGINE_NAIVE_GENERATOR_H_
 
 // The truth that tests hold the engine against: one sequence at a time, nothing cached, no batches.
 
@@ -11,8 +11,8 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "model/transformer.h"
-#include "rollout/engine.h"
-#include "rollout/sampler.h"
+#include "rollout/engine/engine.h"
+#include "rollout/engine/sampler.h"
 
 namespace leeway {
 
@@ -78,4 +78,4 @@ class NaiveGenerator {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_ROLLOUT_NAIVE_GENERATOR_H_
+#endif  // LEEWAY_ROLLOUT_ENGINE_NAIVE_GENERATOR_H_

@@ -1,4 +1,4 @@
-#include "rollout/episode_runner.h"
+#include "rollout/episodes/episode_runner.h"
 
 #include <cmath>
 #include <limits>
@@ -10,8 +10,8 @@
 #include "base/fake_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rollout/naive_generator.h"
-#include "rollout/scripted_task.h"
+#include "rollout/engine/naive_generator.h"
+#include "rollout/episodes/scripted_task.h"
 #include "tokenizer/byte_tokenizer.h"
 #include "tokenizer/character_tokenizer.h"
 

@@ -1,4 +1,4 @@
-#include "rollout/sampler.h"
+#include "rollout/engine/sampler.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_ROLLOUT_EPISODE_RUNNER_H_
-#define LEEWAY_ROLLOUT_EPISODE_RUNNER_H_
+#ifndef LEEWAY_ROLLOUT_EPISODES_EPISODE_RUNNER_H_
+#define LEEWAY_ROLLOUT_EPISODES_EPISODE_RUNNER_H_
 
 #include <cstdint>
 #include <map>
@@ -13,9 +13,9 @@
 #include "base/clock.h"
 #include "envs/environment.h"
 #include "leeway/v1/types.pb.h"
-#include "rollout/engine.h"
-#include "rollout/environment_executor.h"
-#include "rollout/sampler.h"
+#include "rollout/engine/engine.h"
+#include "rollout/engine/sampler.h"
+#include "rollout/episodes/environment_executor.h"
 #include "tokenizer/tokenizer.h"
 
 namespace leeway {
@@ -115,4 +115,4 @@ class EpisodeRunner {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_ROLLOUT_EPISODE_RUNNER_H_
+#endif  // LEEWAY_ROLLOUT_EPISODES_EPISODE_RUNNER_H_

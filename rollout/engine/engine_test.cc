@@ -1,4 +1,4 @@
-#include "rollout/engine.h"
+#include "rollout/engine/engine.h"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rollout/naive_generator.h"
+#include "rollout/engine/naive_generator.h"
 
 namespace leeway {
 namespace {

@@ -120,6 +120,7 @@ class Products {
     }
   }
   double Flop(int64_t rows, int64_t head_rows) const {
+    double flop = 0;
     for (size_t i = 0; i < products_.size(); ++i) {
       const double count = static_cast<double>(i + 1 == products_.size() ? head_rows : rows);
       flop += 2.0 * count * static_cast<double>(products_[i].depth * products_[i].outputs * products_[i].times);
@@ -207,7 +208,7 @@ int Main(int episodes, int threads, double seconds, int environment_threads) {
     const int64_t decodes = std::max<int64_t>(1, count - 1);
     const int64_t decode_rows = (generated - episodes) / decodes;
     const int64_t prefill_rows = processed - decode_rows * decodes;
-    flop =
+    const double flop =
         products.Flop(prefill_rows, episodes) + static_cast<double>(decodes) * products.Flop(decode_rows, decode_rows);
     best_engine = std::max(best_engine, flop / took);
     tokens += generated;

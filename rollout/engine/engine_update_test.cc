@@ -7,8 +7,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rollout/engine.h"
-#include "rollout/naive_generator.h"
+#include "rollout/engine/engine.h"
+#include "rollout/engine/naive_generator.h"
 
 namespace leeway {
 namespace {

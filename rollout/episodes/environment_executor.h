@@ -1,5 +1,5 @@
-#ifndef LEEWAY_ROLLOUT_ENVIRONMENT_EXECUTOR_H_
-#define LEEWAY_ROLLOUT_ENVIRONMENT_EXECUTOR_H_
+#ifndef LEEWAY_ROLLOUT_EPISODES_ENVIRONMENT_EXECUTOR_H_
+#define LEEWAY_ROLLOUT_EPISODES_ENVIRONMENT_EXECUTOR_H_
 
 #include <cstdint>
 #include <functional>
@@ -105,4 +105,4 @@ EnvironmentAnswer RunEnvironmentCall(const EnvironmentCall& call, const Clock* c
 
 }  // namespace leeway
 
-#endif  // LEEWAY_ROLLOUT_ENVIRONMENT_EXECUTOR_H_
+#endif  // LEEWAY_ROLLOUT_EPISODES_ENVIRONMENT_EXECUTOR_H_

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_ROLLOUT_SAMPLER_H_
-#define LEEWAY_ROLLOUT_SAMPLER_H_
+#ifndef LEEWAY_ROLLOUT_ENGINE_SAMPLER_H_
+#define LEEWAY_ROLLOUT_ENGINE_SAMPLER_H_
 
 // From a row of logits to a token. Pure functions: no state, no threads, nothing blocks.
 
@@ -49,4 +49,4 @@ float FixedExp(float x);
 
 }  // namespace leeway
 
-#endif  // LEEWAY_ROLLOUT_SAMPLER_H_
+#endif  // LEEWAY_ROLLOUT_ENGINE_SAMPLER_H_

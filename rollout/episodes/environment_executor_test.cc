@@ -1,4 +1,4 @@
-#include "rollout/environment_executor.h"
+#include "rollout/episodes/environment_executor.h"
 
 #include <atomic>
 #include <memory>
@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rollout/doorbell.h"
-#include "rollout/scripted_task.h"
+#include "rollout/episodes/scripted_task.h"
 
 namespace leeway {
 namespace {

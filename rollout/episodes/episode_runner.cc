@@ -1,4 +1,4 @@
-#include "rollout/episode_runner.h"
+#include "rollout/episodes/episode_runner.h"
 
 #include <algorithm>
 #include <cmath>
