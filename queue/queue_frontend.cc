@@ -93,9 +93,10 @@ MonotonicTime QueueFrontend::NextDueLocked() const {
   return due;
 }
 
-MonotonicTime QueueFrontend::NextDue() const {
+MonotonicTime QueueFrontend::NextDue() {
   MutexLock lock(&mutex_);
-  return NextDueLocked();
+  announced_due_ = NextDueLocked();
+  return announced_due_;
 }
 
 void QueueFrontend::RunDue() {
@@ -114,14 +115,34 @@ void QueueFrontend::RunDue() {
 
 void QueueFrontend::Shutdown() {
   std::list<Wait> waits;
+  absl::flat_hash_map<uint64_t, std::function<void()>> hooks;
   {
     MutexLock lock(&mutex_);
     shut_down_ = true;
     waits.swap(waits_);
+    hooks.swap(shutdown_hooks_);
   }
   for (Wait& wait : waits) {
     wait.tickets_done ? wait.tickets_done(ShuttingDown()) : wait.lease_done(ShuttingDown());
   }
+  for (const auto& [id, end] : hooks) end();
+}
+
+uint64_t QueueFrontend::AddShutdownHook(std::function<void()> end) {
+  {
+    MutexLock lock(&mutex_);
+    if (!shut_down_) {
+      shutdown_hooks_[next_shutdown_hook_] = std::move(end);
+      return next_shutdown_hook_++;
+    }
+  }
+  end();
+  return 0;
+}
+
+void QueueFrontend::RemoveShutdownHook(uint64_t id) {
+  MutexLock lock(&mutex_);
+  shutdown_hooks_.erase(id);
 }
 
 // ---- long polls ----------------------------------------------------------------------------------------------------

@@ -80,9 +80,14 @@ class QueueFrontend {
   // ----------------------------------------------------------------------------------------------------------------------
   // Does what is due: lost workers, deadlines of tickets and evaluations, ends of waits.
   void RunDue() LEEWAY_EXCLUDES(mutex_);
-  MonotonicTime NextDue() const LEEWAY_EXCLUDES(mutex_);
-  // Answers all waits, also later ones, with UNAVAILABLE.
+  // When that is, as things are. What moves it forward after this call is told by `on_due_earlier`.
+  MonotonicTime NextDue() LEEWAY_EXCLUDES(mutex_);
+  // Answers all waits, also later ones, with UNAVAILABLE, and ends the open push streams.
   void Shutdown() LEEWAY_EXCLUDES(mutex_);
+  // `end` is called at Shutdown (at once if that has been), from its thread and without the lock, unless it was removed
+  // before.
+  uint64_t AddShutdownHook(std::function<void()> end) LEEWAY_EXCLUDES(mutex_);
+  void RemoveShutdownHook(uint64_t id) LEEWAY_EXCLUDES(mutex_);
 
   // ---- pushes
   // --------------------------------------------------------------------------------------------------------------------
@@ -153,9 +158,11 @@ class QueueFrontend {
   WaitId next_wait_ LEEWAY_GUARDED_BY(mutex_) = 1;
   // core_->changes() when all waits were last attempted.
   uint64_t attempted_changes_ LEEWAY_GUARDED_BY(mutex_) = 0;
-  // The NextDue() that the driver knows of.
+  // What NextDue() last returned, or on_due_earlier announced.
   MonotonicTime announced_due_ LEEWAY_GUARDED_BY(mutex_);
   bool shut_down_ LEEWAY_GUARDED_BY(mutex_) = false;
+  absl::flat_hash_map<uint64_t, std::function<void()>> shutdown_hooks_ LEEWAY_GUARDED_BY(mutex_);
+  uint64_t next_shutdown_hook_ LEEWAY_GUARDED_BY(mutex_) = 1;
   // Producer id -> name, for the quarantine.
   absl::flat_hash_map<uint64_t, std::string> names_ LEEWAY_GUARDED_BY(mutex_);
 };

@@ -180,6 +180,32 @@ TEST_F(QueueFrontendTest, AWaitEndsWithItsCauseAtItsDeadline) {
   EXPECT_EQ((*poll->tickets)->cause(), "waiting_for_trainer");
 }
 
+TEST_F(QueueFrontendTest, TheDriverHearsOfEveryDeadlineBeforeTheOneItSleepsFor) {
+  const v1::WorkerIdentity worker = Register("rollout-0");
+  const auto gone = Acquire(worker, 100);
+  EXPECT_EQ(frontend_->NextDue() - clock_.Now(), absl::Milliseconds(100));
+  ASSERT_TRUE(frontend_->Cancel(gone->id));
+  clock_.Advance(absl::Milliseconds(100));
+  // The driver wakes, finds nothing, and sleeps until the worker's lease ends.
+  ASSERT_GT(frontend_->NextDue() - clock_.Now(), absl::Seconds(5));
+  const int before = due_earlier_;
+  Acquire(worker, 200);
+  EXPECT_EQ(due_earlier_, before + 1);
+  EXPECT_EQ(frontend_->NextDue() - clock_.Now(), absl::Milliseconds(200));
+}
+
+TEST_F(QueueFrontendTest, ShutdownHooksRunOnce) {
+  int ended = 0, removed = 0, late = 0;
+  frontend_->AddShutdownHook([&] { ++ended; });
+  frontend_->RemoveShutdownHook(frontend_->AddShutdownHook([&] { ++removed; }));
+  frontend_->Shutdown();
+  frontend_->Shutdown();
+  frontend_->AddShutdownHook([&] { ++late; });
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(removed, 0);
+  EXPECT_EQ(late, 1);
+}
+
 TEST_F(QueueFrontendTest, APollWithoutAWaitIsAnsweredAtOnce) {
   const auto poll = Acquire(Register("rollout-0"), 0);
   ASSERT_TRUE(poll->tickets.has_value());

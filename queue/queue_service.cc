@@ -49,8 +49,15 @@ using PushStream = ServerStream<v1::PushRequest, v1::PushResponse>;
 
 class PushHandler final : public StreamHandler<v1::PushRequest> {
  public:
-  PushHandler(std::unique_ptr<QueueFrontend::PushSession> session, std::shared_ptr<PushStream> stream)
-      : session_(std::move(session)), stream_(std::move(stream)) {}
+  PushHandler(QueueFrontend* frontend, std::shared_ptr<PushStream> stream)
+      : frontend_(frontend), session_(frontend->NewPushSession()), stream_(std::move(stream)) {
+    // An idle stream would hold up a shutdown for all of its grace.
+    hook_ = frontend_->AddShutdownHook([weak = std::weak_ptr<PushStream>(stream_)] {
+      if (const std::shared_ptr<PushStream> open = weak.lock()) {
+        open->Finish(absl::UnavailableError("the queue is shutting down"));
+      }
+    });
+  }
 
   void OnMessage(v1::PushRequest* request) override {
     v1::PushResponse response;
@@ -60,9 +67,11 @@ class PushHandler final : public StreamHandler<v1::PushRequest> {
     if (!status.ok()) stream_->Finish(std::move(status));
   }
   void OnHalfClose() override { stream_->Finish(absl::OkStatus()); }
-  void OnEnd(const absl::Status&) override {}
+  void OnEnd(const absl::Status&) override { frontend_->RemoveShutdownHook(hook_); }
 
  private:
+  QueueFrontend* const frontend_;
+  uint64_t hook_ = 0;
   const std::unique_ptr<QueueFrontend::PushSession> session_;
   const std::shared_ptr<PushStream> stream_;
 };
@@ -87,7 +96,7 @@ class QueueService final : public v1::Queue::CallbackService {
     // saves.
     static InlineExecutor* const executor = new InlineExecutor();
     return PushStream::Start(executor, {.max_queued_writes = 64}, [this](std::shared_ptr<PushStream> stream) {
-      return std::make_unique<PushHandler>(frontend_->NewPushSession(), std::move(stream));
+      return std::make_unique<PushHandler>(frontend_, std::move(stream));
     });
   }
 
