@@ -145,6 +145,8 @@ class GrpcWeightPublisher::Impl {
   void StateChanged() LEEWAY_REQUIRES(mutex_);
   // What time alone changes. Wakes the others only if it did change something, since they do the same.
   void TimePassed() LEEWAY_REQUIRES(mutex_);
+  // Until a change, the next deadline, or a heartbeat's time, so that a pause of the whole process is noticed.
+  void WaitForChange() LEEWAY_REQUIRES(mutex_);
 
   const Options options_;
   const Clock* const clock_ = RealClock();
@@ -159,6 +161,7 @@ class GrpcWeightPublisher::Impl {
   CondVar changed_;
   bool is_stopping_ LEEWAY_GUARDED_BY(mutex_) = false;
   PublisherState state_ LEEWAY_GUARDED_BY(mutex_);
+  MonotonicTime last_time_passed_ LEEWAY_GUARDED_BY(mutex_) = clock_->Now();
   ConnectionId next_connection_ LEEWAY_GUARDED_BY(mutex_) = 1;
   std::map<ConnectionId, std::weak_ptr<AttachStream>> streams_ LEEWAY_GUARDED_BY(mutex_);
   // Of the publish in progress or prepared, and of the committed version.
@@ -216,7 +219,13 @@ void GrpcWeightPublisher::Impl::StateChanged() {
 }
 
 void GrpcWeightPublisher::Impl::TimePassed() {
-  state_.OnTime(clock_->Now());
+  const MonotonicTime now = clock_->Now();
+  const absl::Duration since_last = now - std::exchange(last_time_passed_, now);
+  if (since_last > 3 * options_.heartbeat_interval) {
+    LEEWAY_LOG_WARNING("the weights publisher did not run for {}", absl::FormatDuration(since_last));
+    state_.ForgiveSilence(now, since_last);
+  }
+  state_.OnTime(now);
   if (Flush()) changed_.NotifyAll();
 }
 
@@ -246,13 +255,17 @@ bool GrpcWeightPublisher::Impl::Flush() {
   return is_sent;
 }
 
+void GrpcWeightPublisher::Impl::WaitForChange() {
+  const absl::Duration left = state_.next_deadline() - clock_->Now();
+  changed_.WaitFor(&mutex_, std::clamp(left, absl::ZeroDuration(), options_.heartbeat_interval));
+}
+
 void GrpcWeightPublisher::Impl::WatchDeadlines() {
   SetThreadClass("rpc");
   MutexLock lock(&mutex_);
   while (!is_stopping_) {
     TimePassed();
-    const MonotonicTime next = state_.next_deadline();
-    changed_.WaitFor(&mutex_, std::max(next - clock_->Now(), absl::ZeroDuration()));
+    WaitForChange();
   }
 }
 
@@ -309,8 +322,7 @@ absl::StatusOr<PreparedPublish> GrpcWeightPublisher::Impl::Prepare(const v1::Wei
 
 bool GrpcWeightPublisher::Impl::WaitUntilPrepared() {
   MutexLock lock(&mutex_);
-  if (!state_.is_prepared())
-    changed_.WaitFor(&mutex_, std::max(state_.next_deadline() - clock_->Now(), absl::ZeroDuration()));
+  if (!state_.is_prepared()) WaitForChange();
   TimePassed();
   return state_.is_prepared();
 }

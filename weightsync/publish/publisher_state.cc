@@ -399,6 +399,11 @@ void PublisherState::OnTime(MonotonicTime now) {
   SettleIfDone(now);
 }
 
+void PublisherState::ForgiveSilence(MonotonicTime now, absl::Duration pause) {
+  for (auto& [connection, deadline] : strangers_) deadline = deadline + pause;
+  for (auto& [connection, receiver] : receivers_) receiver.last_heard = std::min(now, receiver.last_heard + pause);
+}
+
 MonotonicTime PublisherState::next_deadline() const {
   MonotonicTime next = MonotonicTime::InfiniteFuture();
   for (const auto& [connection, deadline] : strangers_) next = std::min(next, deadline);

@@ -98,6 +98,9 @@ class PublisherState {
   // ---- time ---------------------------------------------------------------------------------------------------------
   // Fences whoever is over its deadline.
   void OnTime(MonotonicTime now);
+  // This process did not run for so long (stopped, starved): receivers were not silent, they were not heard. Their
+  // silence starts later; the deadlines of a publish stay. Before OnTime.
+  void ForgiveSilence(MonotonicTime now, absl::Duration pause);
   // When OnTime has something to do next.
   MonotonicTime next_deadline() const;
 

@@ -212,6 +212,18 @@ TEST_F(PublisherStateTest, SilenceFences) {
   EXPECT_EQ(state_.prepared().fenced[0].identity.producer_id(), 12u);
 }
 
+TEST_F(PublisherStateTest, APauseOfThePublisherIsNotTheReceiversSilence) {
+  PublishFirst(1);
+  const absl::Duration pause = absl::Seconds(60);
+  now_ = now_ + pause;
+  state_.ForgiveSilence(now_, pause);
+  state_.OnTime(now_);
+  EXPECT_EQ(state_.member_count(), 1);
+  now_ = now_ + options_.heartbeat_timeout;
+  state_.OnTime(now_);
+  EXPECT_EQ(state_.member_count(), 0);
+}
+
 TEST_F(PublisherStateTest, BadAnswersFence) {
   const auto reason_after = [&](auto&& misbehave) {
     const ConnectionId connection = next_++;
