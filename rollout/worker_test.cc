@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/cpu_time.h"
+#include "base/failpoint.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -348,6 +348,31 @@ TEST(WorkerTest, HungEnvironmentCostsOneEpisode) {
   EXPECT_TRUE(theatre.Await([&] { return theatre.Gauge("rollout/environment_threads_abandoned") == 0; }));
   theatre.queue.SetRunComplete();
   EXPECT_TRUE(theatre.Join().ok());
+}
+
+TEST(WorkerTest, EveryFailpointIsOnTheWay) {
+  const std::vector<std::string> names = {"rollout_idle", "rollout_generating", "rollout_before_push",
+                                          "rollout_after_push", "rollout_receiving_weights"};
+  std::string specification;
+  for (const std::string& name : names) specification += (specification.empty() ? "" : ",") + name + "=delay:1";
+  const std::vector<int> before = [&] {
+    std::vector<int> hits;
+    for (const std::string& name : names) hits.push_back(FailpointHits(name));
+    return hits;
+  }();
+  ASSERT_TRUE(FailpointArm(specification).ok());
+  {
+    Theatre theatre;
+    theatre.Deliver(1);
+    theatre.Start();
+    EXPECT_TRUE(theatre.Await([&] { return FailpointHits("rollout_idle") > before[0]; }));
+    theatre.queue.AddTicket(MakeTicket(1, 2));
+    EXPECT_TRUE(theatre.queue.WaitForPushes(2, kLong));
+    theatre.queue.SetRunComplete();
+    EXPECT_TRUE(theatre.Join().ok());
+  }
+  for (size_t i = 0; i < names.size(); ++i) EXPECT_GT(FailpointHits(names[i]), before[i]) << names[i];
+  FailpointDisarmAll();
 }
 
 TEST(WorkerTest, WatchdogNamesWhatIsWaitedFor) {

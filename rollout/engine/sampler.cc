@@ -29,7 +29,7 @@ inline float ExpOf(float x) {
   p = p * r + 1.0f;
   p = p * r + 1.0f;
   const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound);
-  const float scale = std::bit_cast<float>((exponent + 127) << 23);
+  const float scale = std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23);
   return x < -87.0f ? 0.0f : p * scale;
 }
 
