@@ -22,6 +22,7 @@ void JobView::OnMetrics(const MetricsLine& line, MonotonicTime now) {
     // A restored trainer: rates begin anew.
     step_times_.clear();
     rewards_.clear();
+    recent_.clear();
   }
   step_ = line.step();
   if (step_ > best_step_) {
@@ -31,6 +32,8 @@ void JobView::OnMetrics(const MetricsLine& line, MonotonicTime now) {
   last_line_ = line;
   if (const auto reward = line.Get("reward/mean")) rewards_.push_back(*reward);
   step_times_.emplace_back(step_, now);
+  recent_.push_back(line);
+  while (recent_.size() > kRecentSteps) recent_.pop_front();
   while (rewards_.size() > kRecentSteps) rewards_.pop_front();
   while (step_times_.size() > 5 * kRecentSteps) step_times_.pop_front();
 }
@@ -79,6 +82,22 @@ std::optional<double> JobView::recent_reward() const {
   double sum = 0;
   for (const double reward : rewards_) sum += reward;
   return sum / static_cast<double>(rewards_.size());
+}
+
+std::map<std::string, double> JobView::recent_states(const std::string& role) const {
+  std::map<std::string, double> states;
+  for (const MetricsLine& line : recent_) {
+    for (const std::string kind : {"wait", "busy"}) {
+      const std::string prefix = kind + "/" + role + "/";
+      for (auto at = line.values.lower_bound(prefix); at != line.values.end() && at->first.rfind(prefix, 0) == 0;
+           ++at) {
+        const std::string state =
+            at->first.substr(prefix.size(), at->first.size() - prefix.size() - 2);  // without "_s"
+        states[kind + ":" + state] += at->second;
+      }
+    }
+  }
+  return states;
 }
 
 double JobView::steps_per_second() const {

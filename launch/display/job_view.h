@@ -45,6 +45,8 @@ class JobView {
   const std::optional<v1::StatusResponse>& status() const { return status_; }
   // Mean reward of the newest steps (up to 10), less noisy than one step's.
   std::optional<double> recent_reward() const;
+  // Seconds that a role spent in each state ("wait:queue_full") in the newest steps, all its processes together.
+  std::map<std::string, double> recent_states(const std::string& role) const;
   // Steps a second over the newest steps; 0 until two are known.
   double steps_per_second() const;
   std::optional<absl::Duration> time_left() const;
@@ -66,6 +68,7 @@ class JobView {
   int restarts_ = 0;
   MetricsLine last_line_;
   std::deque<double> rewards_;
+  std::deque<MetricsLine> recent_;
   std::deque<std::pair<int64_t, MonotonicTime>> step_times_;
   std::optional<double> last_evaluation_;
   std::optional<double> best_evaluation_;

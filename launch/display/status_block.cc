@@ -34,23 +34,19 @@ std::string Optional(const std::optional<double>& value, const char* format = "{
   return value.has_value() ? fmt::format(fmt::runtime(format), *value) : "–";
 }
 
-// The largest shares of the newest step that a role spent waiting: "waiting_for_groups 41 %".
-std::string Waits(const MetricsLine& line, const std::string& role) {
-  const double seconds = line.GetOr("time/step_s", 0);
-  double processes = 0;
+// The largest shares of the newest steps that a role spent waiting: "waiting_for_groups 41 %".
+std::string Waits(const JobView& view, const std::string& role) {
+  double total = 0;
   std::vector<std::pair<double, std::string>> waits;
-  for (const auto& [name, value] : line.values) {
-    if (name.rfind("busy/" + role + "/", 0) == 0 || name.rfind("wait/" + role + "/", 0) == 0) processes += value;
-    const std::string prefix = "wait/" + role + "/";
-    if (name.rfind(prefix, 0) == 0 && name.size() > prefix.size() + 2) {
-      waits.emplace_back(value, name.substr(prefix.size(), name.size() - prefix.size() - 2));
-    }
+  for (const auto& [state, seconds] : view.recent_states(role)) {
+    total += seconds;
+    if (state.rfind("wait:", 0) == 0) waits.emplace_back(seconds, state.substr(5));
   }
-  if (seconds <= 0 || processes <= 0 || waits.empty()) return "–";
+  if (total <= 0 || waits.empty()) return "–";
   std::sort(waits.rbegin(), waits.rend());
   std::string text;
   for (size_t i = 0; i < waits.size() && i < 2; ++i) {
-    const double share = waits[i].first / processes;
+    const double share = waits[i].first / total;
     if (i > 0 && share < 0.05) break;
     text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", waits[i].second, 100 * share);
   }
@@ -102,7 +98,7 @@ std::vector<std::string> StatusBlock(const JobView& view, MonotonicTime now, int
                                line.GetOr("staleness/mean", 0), line.GetOr("staleness/max", 0),
                                FormatCount(line.GetOr("throughput/train_tokens_per_s", 0)),
                                FormatCount(line.GetOr("throughput/generate_tokens_per_s", 0))));
-    rows.push_back(fmt::format("waits    trainer {}   rollout {}", Waits(line, "trainer"), Waits(line, "rollout")));
+    rows.push_back(fmt::format("waits    trainer {}   rollout {}", Waits(view, "trainer"), Waits(view, "rollout")));
   }
   if (view.status().has_value()) {
     const v1::StatusResponse& status = *view.status();
@@ -129,8 +125,8 @@ std::string StatusLine(const JobView& view, MonotonicTime now) {
     text += fmt::format("  queue {} ({} ready)", view.status()->groups(), view.status()->counts().ready());
   }
   text +=
-      fmt::format("  waits: trainer {}; rollout {}  failures {}  restarts {}  left {}", Waits(line, "trainer"),
-                  Waits(line, "rollout"), Failures(view), view.restarts(), left.has_value() ? FormatSpan(*left) : "?");
+      fmt::format("  waits: trainer {}; rollout {}  failures {}  restarts {}  left {}", Waits(view, "trainer"),
+                  Waits(view, "rollout"), Failures(view), view.restarts(), left.has_value() ? FormatSpan(*left) : "?");
   return text;
 }
 
