@@ -1,20 +1,12 @@
 // Publisher and receivers over real gRPC on a unix socket, both transports, all faults of a publish. Everything that is
 // taken out of a subscriber is checked by digest against what the "queue" of the test committed.
 
-#include <unistd.h>
-
-#include <atomic>
 #include <map>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
-#include "base/hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "weightsync/manifest.h"
-#include "weightsync/transport/fake_receiver_transport.h"
-#include "weightsync/weight_client.h"
-#include "weightsync/weight_service.h"
+#include "weightsync/fake_loopback.h"
 
 namespace leeway {
 namespace {
@@ -22,133 +14,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-// Generous: machines under sanitizers are slow. Nothing below waits so long when all is well.
-constexpr absl::Duration kLong = absl::Seconds(20);
-
-v1::WeightsVersion Version(uint64_t lineage, uint64_t version) {
-  v1::WeightsVersion weights;
-  weights.set_lineage(lineage);
-  weights.set_version(version);
-  return weights;
-}
-
-v1::WorkerIdentity Identity(uint64_t producer, uint64_t epoch) {
-  v1::WorkerIdentity identity;
-  identity.set_producer_id(producer);
-  identity.set_epoch(epoch);
-  return identity;
-}
-
-// A model's worth of bytes whose content depends on `seed`, as tensors of odd shapes, one of them empty.
-class Model {
- public:
-  explicit Model(uint64_t seed) : bytes_(kBytes) {
-    uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
-    for (std::byte& byte : bytes_) {
-      state = state * 6364136223846793005u + 1442695040888963407u;
-      byte = static_cast<std::byte>(state >> 56);
-    }
-  }
-  std::vector<TensorView> Views() const {
-    const absl::Span<const std::byte> all(bytes_);
-    return {{"embed", {17, 5}, "F32", all.subspan(0, 340)},
-            {"empty", {0, 7}, "F32", {}},
-            {"odd", {3}, "BF16", all.subspan(340, 6)},
-            {"large", {20000}, "U8", all.subspan(346, 20000)}};
-  }
-  std::string digest() const { return Digest128(bytes_.data(), bytes_.size()); }
-  static v1::Manifest Layout() { return *MakeLayout(Model(0).Views()); }
-
- private:
-  static constexpr size_t kBytes = 20346;
-  std::vector<std::byte> bytes_;
-};
-
-std::string SocketAddress() {
-  static std::atomic<int> serial{0};
-  return absl::StrCat("unix:/tmp/leeway_weights_", getpid(), "_", serial++, ".sock");
-}
-
-GrpcWeightPublisher::Options PublisherOptions() {
-  GrpcWeightPublisher::Options options;
-  options.address = SocketAddress();
-  options.run_name = "loopback test";
-  options.bucket_bytes = 1000;  // 21 buckets a model
-  options.heartbeat_interval = absl::Milliseconds(50);
-  return options;
-}
-
-// A receiver and what it took out, with its transport's fault injection.
-class Receiver {
- public:
-  Receiver(const std::string& address, const std::string& transport, uint64_t producer,
-           const v1::Manifest& expected = Model::Layout())
-      : producer_(producer) {
-    GrpcWeightSubscriber::Options options;
-    options.publisher_address = address;
-    options.name = absl::StrCat("rollout-", producer);
-    options.expected = expected;
-    options.transport = transport;
-    options.initial_backoff = absl::Milliseconds(5);
-    options.max_backoff = absl::Milliseconds(50);
-    auto made = GrpcWeightSubscriber::Create(options);
-    EXPECT_TRUE(made.ok()) << made.status();
-    subscriber_ = *std::move(made);
-    subscriber_->WrapTransportForTest([this](std::unique_ptr<ReceiverTransport> real) {
-      auto wrapped = std::make_unique<FakeReceiverTransport>(std::move(real));
-      transport_ = wrapped.get();
-      return wrapped;
-    });
-    subscriber_->SetIdentity(Identity(producer, epoch_));
-  }
-
-  // Takes versions until `weights`, checking every one by its digest against `committed`; true when `weights` came.
-  bool Reach(const v1::WeightsVersion& weights, const std::map<std::pair<uint64_t, uint64_t>, std::string>& committed,
-             absl::Duration timeout = kLong) {
-    const Deadline deadline = Deadline::After(timeout);
-    while (!IsSameVersion(held_.weights, weights) && !deadline.HasPassed()) {
-      if (!subscriber_->WaitForNewer(deadline.Remaining())) break;
-      Take(committed);
-    }
-    return IsSameVersion(held_.weights, weights);
-  }
-  void Take(const std::map<std::pair<uint64_t, uint64_t>, std::string>& committed) {
-    std::optional<CommittedWeights> newer = subscriber_->TakeNewer();
-    if (!newer.has_value()) return;
-    EXPECT_TRUE(held_.bytes == nullptr || IsNewerVersion(newer->weights, held_.weights));
-    const auto found = committed.find({newer->weights.lineage(), newer->weights.version()});
-    ASSERT_NE(found, committed.end()) << VersionName(newer->weights) << " was handed out but never committed";
-    EXPECT_EQ(found->second, newer->digest);
-    EXPECT_EQ(Digest128(newer->bytes.get(), newer->total_bytes), newer->digest);
-    held_ = *std::move(newer);
-    subscriber_->ReportSwapped(held_.weights, absl::Milliseconds(1));
-  }
-  // As the worker does it when it is fenced.
-  void RegisterAgain() { subscriber_->SetIdentity(Identity(producer_, ++epoch_)); }
-  void Kill() { subscriber_.reset(); }
-  v1::WorkerIdentity identity() const { return Identity(producer_, epoch_); }
-  GrpcWeightSubscriber* subscriber() { return subscriber_.get(); }
-  FakeReceiverTransport* transport() { return transport_; }
-  const CommittedWeights& held() const { return held_; }
-
- private:
-  const uint64_t producer_;
-  uint64_t epoch_ = 1;
-  std::unique_ptr<GrpcWeightSubscriber> subscriber_;
-  FakeReceiverTransport* transport_ = nullptr;
-  CommittedWeights held_;
-};
-
-template <class Condition>
-bool Eventually(Condition condition, absl::Duration timeout = kLong) {
-  const Deadline deadline = Deadline::After(timeout);
-  while (!condition()) {
-    if (deadline.HasPassed()) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 class WeightLoopbackTest : public ::testing::TestWithParam<std::string> {
  protected:
@@ -159,28 +24,30 @@ class WeightLoopbackTest : public ::testing::TestWithParam<std::string> {
     ASSERT_TRUE(made.ok()) << made.status();
     publisher_ = *std::move(made);
   }
-  std::unique_ptr<Receiver> Attach(uint64_t producer) {
+  std::unique_ptr<LoopbackReceiver> Attach(uint64_t producer) {
     const int before = publisher_->member_count();
-    auto receiver = std::make_unique<Receiver>(publisher_->address(), GetParam(), producer);
+    auto receiver = std::make_unique<LoopbackReceiver>(publisher_->address(), GetParam(), producer);
     EXPECT_TRUE(Eventually([&] { return publisher_->member_count() > before; }));
     return receiver;
   }
-  PreparedPublish Prepare(const v1::WeightsVersion& weights, const Model& model, absl::Duration timeout = kLong) {
+  PreparedPublish Prepare(const v1::WeightsVersion& weights, const LoopbackModel& model,
+                          absl::Duration timeout = kLong) {
     auto prepared = publisher_->Prepare(weights, model.Views(), timeout);
     EXPECT_TRUE(prepared.ok()) << prepared.status();
     return prepared.ok() ? *prepared : PreparedPublish();
   }
-  void NoteInQueue(const v1::WeightsVersion& weights, const Model& model) {
+  void NoteInQueue(const v1::WeightsVersion& weights, const LoopbackModel& model) {
     committed_[{weights.lineage(), weights.version()}] = model.digest();
   }
-  PreparedPublish Publish(const v1::WeightsVersion& weights, const Model& model, absl::Duration timeout = kLong) {
+  PreparedPublish Publish(const v1::WeightsVersion& weights, const LoopbackModel& model,
+                          absl::Duration timeout = kLong) {
     PreparedPublish prepared = Prepare(weights, model, timeout);
     NoteInQueue(weights, model);
     publisher_->Commit(weights);
     return prepared;
   }
 
-  GrpcWeightPublisher::Options options_ = PublisherOptions();
+  GrpcWeightPublisher::Options options_ = LoopbackPublisherOptions();
   std::unique_ptr<GrpcWeightPublisher> publisher_;
   std::map<std::pair<uint64_t, uint64_t>, std::string> committed_;
 };
@@ -189,38 +56,38 @@ INSTANTIATE_TEST_SUITE_P(Transports, WeightLoopbackTest, ::testing::Values("shar
                          [](const auto& info) { return info.param; });
 
 TEST_P(WeightLoopbackTest, ThreeReceiversReachManyVersions) {
-  std::vector<std::unique_ptr<Receiver>> receivers;
+  std::vector<std::unique_ptr<LoopbackReceiver>> receivers;
   for (uint64_t producer = 1; producer <= 3; ++producer) receivers.push_back(Attach(producer));
   for (uint64_t version = 1; version <= 8; ++version) {
-    const PreparedPublish prepared = Publish(Version(1, version), Model(version));
+    const PreparedPublish prepared = Publish(Version(1, version), LoopbackModel(version));
     EXPECT_THAT(prepared.members, SizeIs(3));
     EXPECT_THAT(prepared.fenced, IsEmpty());
     EXPECT_EQ(prepared.bytes_sent, 3u * 20346u);
-    EXPECT_EQ(prepared.manifest.digest(), Model(version).digest());
+    EXPECT_EQ(prepared.manifest.digest(), LoopbackModel(version).digest());
     for (auto& receiver : receivers) EXPECT_TRUE(receiver->Reach(Version(1, version), committed_));
   }
 }
 
 TEST_P(WeightLoopbackTest, NothingIsHandedOutBeforeTheCommit) {
   auto receiver = Attach(1);
-  Prepare(Version(1, 1), Model(1));
+  Prepare(Version(1, 1), LoopbackModel(1));
   EXPECT_FALSE(receiver->subscriber()->WaitForNewer(absl::Milliseconds(100)));
   EXPECT_FALSE(receiver->subscriber()->TakeNewer().has_value());
-  NoteInQueue(Version(1, 1), Model(1));
+  NoteInQueue(Version(1, 1), LoopbackModel(1));
   publisher_->Commit(Version(1, 1));
   EXPECT_TRUE(receiver->Reach(Version(1, 1), committed_));
 }
 
 TEST_P(WeightLoopbackTest, AnAbandonedVersionIsNeverHandedOut) {
   auto receiver = Attach(1);
-  Publish(Version(1, 1), Model(1));
+  Publish(Version(1, 1), LoopbackModel(1));
   ASSERT_TRUE(receiver->Reach(Version(1, 1), committed_));
-  Prepare(Version(1, 2), Model(2));
+  Prepare(Version(1, 2), LoopbackModel(2));
   publisher_->Abandon(Version(1, 2), "the queue refused");
   EXPECT_FALSE(receiver->subscriber()->WaitForNewer(absl::Milliseconds(100)));
-  receiver->subscriber()->NoteCommitted(Version(1, 2), Model(2).digest());
+  receiver->subscriber()->NoteCommitted(Version(1, 2), LoopbackModel(2).digest());
   EXPECT_FALSE(receiver->subscriber()->TakeNewer().has_value());
-  Publish(Version(1, 3), Model(3));
+  Publish(Version(1, 3), LoopbackModel(3));
   EXPECT_TRUE(receiver->Reach(Version(1, 3), committed_));
 }
 
@@ -229,8 +96,8 @@ TEST_P(WeightLoopbackTest, KilledStalledAndCorruptedReceiversDoNotHoldUpTheOther
   auto killed = Attach(2);
   auto stalled = Attach(3);
   auto corrupted = Attach(4);
-  Publish(Version(1, 1), Model(1));
-  for (Receiver* receiver : {healthy.get(), killed.get(), stalled.get(), corrupted.get()})
+  Publish(Version(1, 1), LoopbackModel(1));
+  for (LoopbackReceiver* receiver : {healthy.get(), killed.get(), stalled.get(), corrupted.get()})
     ASSERT_TRUE(receiver->Reach(Version(1, 1), committed_));
 
   // Buckets 0..20 were the first load.
@@ -243,7 +110,7 @@ TEST_P(WeightLoopbackTest, KilledStalledAndCorruptedReceiversDoNotHoldUpTheOther
   });
   const absl::Duration timeout = absl::Seconds(2);
   const MonotonicTime started = RealClock()->Now();
-  const PreparedPublish prepared = Publish(Version(1, 2), Model(2), timeout);
+  const PreparedPublish prepared = Publish(Version(1, 2), LoopbackModel(2), timeout);
   EXPECT_LT(RealClock()->Now() - started, timeout + absl::Seconds(2));
   killer.join();
   ASSERT_THAT(prepared.members, SizeIs(1));
@@ -257,7 +124,7 @@ TEST_P(WeightLoopbackTest, KilledStalledAndCorruptedReceiversDoNotHoldUpTheOther
   EXPECT_TRUE(healthy->Reach(Version(1, 2), committed_));
 
   // The bad ones hand out nothing and come back only under a new identity, by a full load.
-  for (Receiver* receiver : {stalled.get(), corrupted.get()}) {
+  for (LoopbackReceiver* receiver : {stalled.get(), corrupted.get()}) {
     EXPECT_TRUE(Eventually([&] { return receiver->subscriber()->is_fenced(); }));
     EXPECT_FALSE(receiver->subscriber()->TakeNewer().has_value());
     receiver->transport()->SetFaults({});
@@ -267,54 +134,54 @@ TEST_P(WeightLoopbackTest, KilledStalledAndCorruptedReceiversDoNotHoldUpTheOther
     EXPECT_TRUE(receiver->Reach(Version(1, 2), committed_));
     EXPECT_EQ(receiver->transport()->loads(), loads + 1);
   }
-  EXPECT_THAT(Publish(Version(1, 3), Model(3)).members, SizeIs(3));
-  for (Receiver* receiver : {healthy.get(), stalled.get(), corrupted.get()})
+  EXPECT_THAT(Publish(Version(1, 3), LoopbackModel(3)).members, SizeIs(3));
+  for (LoopbackReceiver* receiver : {healthy.get(), stalled.get(), corrupted.get()})
     EXPECT_TRUE(receiver->Reach(Version(1, 3), committed_));
 }
 
 TEST_P(WeightLoopbackTest, AFencedIdentityStaysOut) {
   auto receiver = Attach(1);
   receiver->transport()->SetFaults({.fail = {3}});
-  const PreparedPublish prepared = Publish(Version(1, 1), Model(1));
+  const PreparedPublish prepared = Publish(Version(1, 1), LoopbackModel(1));
   EXPECT_THAT(prepared.members, IsEmpty());
   ASSERT_THAT(prepared.fenced, SizeIs(1));
   EXPECT_THAT(prepared.fenced[0].reason, HasSubstr("injected"));
   ASSERT_TRUE(Eventually([&] { return receiver->subscriber()->is_fenced(); }));
   // Another process that claims the same identity is told so.
-  Receiver impostor(publisher_->address(), GetParam(), 1);
+  LoopbackReceiver impostor(publisher_->address(), GetParam(), 1);
   EXPECT_TRUE(Eventually([&] { return impostor.subscriber()->is_fenced(); }));
   EXPECT_THAT(impostor.subscriber()->fence_reason(), HasSubstr("register again"));
   EXPECT_EQ(publisher_->member_count(), 0);
 }
 
 TEST_P(WeightLoopbackTest, APublishWithoutReceiversCommitsAndJoinersGetIt) {
-  const PreparedPublish prepared = Publish(Version(1, 1), Model(1));
+  const PreparedPublish prepared = Publish(Version(1, 1), LoopbackModel(1));
   EXPECT_THAT(prepared.members, IsEmpty());
   EXPECT_EQ(prepared.bytes_sent, 0);
   auto joiner = Attach(1);
   EXPECT_TRUE(joiner->Reach(Version(1, 1), committed_));
-  EXPECT_THAT(Publish(Version(1, 2), Model(2)).members, SizeIs(1));
+  EXPECT_THAT(Publish(Version(1, 2), LoopbackModel(2)).members, SizeIs(1));
   EXPECT_TRUE(joiner->Reach(Version(1, 2), committed_));
 }
 
 TEST_P(WeightLoopbackTest, AJoinerDuringAPublishWaitsForItsEnd) {
-  Publish(Version(1, 1), Model(1));
-  Prepare(Version(1, 2), Model(2));
+  Publish(Version(1, 1), LoopbackModel(1));
+  Prepare(Version(1, 2), LoopbackModel(2));
   auto joiner = Attach(1);
   EXPECT_FALSE(joiner->subscriber()->WaitForNewer(absl::Milliseconds(100)));
-  NoteInQueue(Version(1, 2), Model(2));
+  NoteInQueue(Version(1, 2), LoopbackModel(2));
   publisher_->Commit(Version(1, 2));
   EXPECT_TRUE(joiner->Reach(Version(1, 2), committed_));
 }
 
 TEST_P(WeightLoopbackTest, RelabelMovesNoBytes) {
   auto receiver = Attach(1);
-  Publish(Version(1, 1), Model(1));
+  Publish(Version(1, 1), LoopbackModel(1));
   ASSERT_TRUE(receiver->Reach(Version(1, 1), committed_));
   const std::byte* bytes = receiver->held().bytes.get();
   const uint64_t buckets = receiver->transport()->buckets();
   for (uint64_t version = 2; version <= 5; ++version) {
-    const PreparedPublish prepared = Publish(Version(1, version), Model(1));
+    const PreparedPublish prepared = Publish(Version(1, version), LoopbackModel(1));
     EXPECT_THAT(prepared.members, SizeIs(1));
     EXPECT_EQ(prepared.bytes_sent, 0);
     ASSERT_TRUE(receiver->Reach(Version(1, version), committed_));
@@ -322,29 +189,29 @@ TEST_P(WeightLoopbackTest, RelabelMovesNoBytes) {
   }
   EXPECT_EQ(receiver->transport()->buckets(), buckets);
   // And back to real loads.
-  Publish(Version(1, 6), Model(6));
+  Publish(Version(1, 6), LoopbackModel(6));
   EXPECT_TRUE(receiver->Reach(Version(1, 6), committed_));
 }
 
 TEST_P(WeightLoopbackTest, ASlowEngineSkipsVersions) {
   auto receiver = Attach(1);
   for (uint64_t version = 1; version <= 6; ++version)
-    EXPECT_THAT(Publish(Version(1, version), Model(version)).members, SizeIs(1));
+    EXPECT_THAT(Publish(Version(1, version), LoopbackModel(version)).members, SizeIs(1));
   EXPECT_TRUE(receiver->Reach(Version(1, 6), committed_));
 }
 
 TEST_P(WeightLoopbackTest, HeldVersionsKeepTheirBytes) {
   auto receiver = Attach(1);
-  Publish(Version(1, 1), Model(1));
+  Publish(Version(1, 1), LoopbackModel(1));
   ASSERT_TRUE(receiver->Reach(Version(1, 1), committed_));
   CommittedWeights first = receiver->held();
-  Publish(Version(1, 2), Model(2));
+  Publish(Version(1, 2), LoopbackModel(2));
   ASSERT_TRUE(receiver->Reach(Version(1, 2), committed_));
   // Both buffers are in use now: the next load waits for the engine.
-  std::thread publish([&] { EXPECT_THAT(Publish(Version(1, 3), Model(3)).members, SizeIs(1)); });
+  std::thread publish([&] { EXPECT_THAT(Publish(Version(1, 3), LoopbackModel(3)).members, SizeIs(1)); });
   EXPECT_FALSE(receiver->subscriber()->WaitForNewer(absl::Milliseconds(200)));
-  EXPECT_EQ(Digest128(first.bytes.get(), first.total_bytes), Model(1).digest());
-  EXPECT_EQ(Digest128(receiver->held().bytes.get(), first.total_bytes), Model(2).digest());
+  EXPECT_EQ(Digest128(first.bytes.get(), first.total_bytes), LoopbackModel(1).digest());
+  EXPECT_EQ(Digest128(receiver->held().bytes.get(), first.total_bytes), LoopbackModel(2).digest());
   first = CommittedWeights();
   publish.join();
   EXPECT_TRUE(receiver->Reach(Version(1, 3), committed_));
@@ -352,76 +219,76 @@ TEST_P(WeightLoopbackTest, HeldVersionsKeepTheirBytes) {
 
 TEST_P(WeightLoopbackTest, RepeatedPublishesAreIdempotentAndWrongOnesRefused) {
   auto receiver = Attach(1);
-  const PreparedPublish first = Prepare(Version(1, 2), Model(2));
-  const PreparedPublish again = Prepare(Version(1, 2), Model(2));
+  const PreparedPublish first = Prepare(Version(1, 2), LoopbackModel(2));
+  const PreparedPublish again = Prepare(Version(1, 2), LoopbackModel(2));
   EXPECT_EQ(again.manifest.digest(), first.manifest.digest());
   EXPECT_THAT(again.members, SizeIs(1));
-  const auto code = [&](const v1::WeightsVersion& weights, const Model& model) {
+  const auto code = [&](const v1::WeightsVersion& weights, const LoopbackModel& model) {
     return publisher_->Prepare(weights, model.Views(), kLong).status().code();
   };
-  EXPECT_EQ(code(Version(1, 2), Model(3)), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(Version(1, 3), Model(3)), absl::StatusCode::kFailedPrecondition);
-  NoteInQueue(Version(1, 2), Model(2));
+  EXPECT_EQ(code(Version(1, 2), LoopbackModel(3)), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(Version(1, 3), LoopbackModel(3)), absl::StatusCode::kFailedPrecondition);
+  NoteInQueue(Version(1, 2), LoopbackModel(2));
   publisher_->Commit(Version(1, 2));
   publisher_->Commit(Version(1, 2));
   ASSERT_TRUE(receiver->Reach(Version(1, 2), committed_));
   const uint64_t buckets = receiver->transport()->buckets();
-  EXPECT_THAT(Publish(Version(1, 2), Model(2)).members, SizeIs(1));
+  EXPECT_THAT(Publish(Version(1, 2), LoopbackModel(2)).members, SizeIs(1));
   EXPECT_EQ(receiver->transport()->buckets(), buckets);
-  EXPECT_EQ(code(Version(1, 2), Model(3)), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(Version(1, 1), Model(1)), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(Version(0, 3), Model(3)), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(Publish(Version(2, 1), Model(5)).members, SizeIs(1));
+  EXPECT_EQ(code(Version(1, 2), LoopbackModel(3)), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(Version(1, 1), LoopbackModel(1)), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(Version(0, 3), LoopbackModel(3)), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Publish(Version(2, 1), LoopbackModel(5)).members, SizeIs(1));
   EXPECT_TRUE(receiver->Reach(Version(2, 1), committed_));
 }
 
 TEST_P(WeightLoopbackTest, ThePublisherDiesBetweenTheQueuesCommitAndItsOwn) {
   auto receiver = Attach(1);
-  Publish(Version(1, 1), Model(1));
+  Publish(Version(1, 1), LoopbackModel(1));
   ASSERT_TRUE(receiver->Reach(Version(1, 1), committed_));
-  Prepare(Version(1, 2), Model(2));
-  NoteInQueue(Version(1, 2), Model(2));
+  Prepare(Version(1, 2), LoopbackModel(2));
+  NoteInQueue(Version(1, 2), LoopbackModel(2));
   publisher_.reset();
   EXPECT_FALSE(receiver->subscriber()->TakeNewer().has_value());
-  receiver->subscriber()->NoteCommitted(Version(1, 2), Model(1).digest().replace(0, 1, "x"));
+  receiver->subscriber()->NoteCommitted(Version(1, 2), LoopbackModel(1).digest().replace(0, 1, "x"));
   EXPECT_FALSE(receiver->subscriber()->TakeNewer().has_value());
   // A wrong digest discarded the shadow; once more, with the right word from the queue.
   StartPublisher();
   ASSERT_TRUE(Eventually([&] { return publisher_->member_count() == 1; }));
-  Prepare(Version(2, 2), Model(2));
-  NoteInQueue(Version(2, 2), Model(2));
+  Prepare(Version(2, 2), LoopbackModel(2));
+  NoteInQueue(Version(2, 2), LoopbackModel(2));
   publisher_.reset();
-  receiver->subscriber()->NoteCommitted(Version(2, 2), Model(2).digest());
+  receiver->subscriber()->NoteCommitted(Version(2, 2), LoopbackModel(2).digest());
   EXPECT_TRUE(receiver->Reach(Version(2, 2), committed_));
 }
 
 TEST_P(WeightLoopbackTest, APublisherRestartsWithAHigherLineageAndALowerVersion) {
   auto first = Attach(1);
   auto second = Attach(2);
-  for (uint64_t version = 1; version <= 5; ++version) Publish(Version(1, version), Model(version));
+  for (uint64_t version = 1; version <= 5; ++version) Publish(Version(1, version), LoopbackModel(version));
   ASSERT_TRUE(first->Reach(Version(1, 5), committed_));
   publisher_.reset();
   StartPublisher();
   ASSERT_TRUE(Eventually([&] { return publisher_->member_count() == 2; }));
-  EXPECT_THAT(Publish(Version(2, 3), Model(33)).members, SizeIs(2));
+  EXPECT_THAT(Publish(Version(2, 3), LoopbackModel(33)).members, SizeIs(2));
   EXPECT_TRUE(first->Reach(Version(2, 3), committed_));
   EXPECT_TRUE(second->Reach(Version(2, 3), committed_));
 }
 
 TEST_P(WeightLoopbackTest, AReceiverWithAnotherLayoutIsRefusedBeforeAByteMoves) {
-  std::vector<TensorView> other = Model(0).Views();
+  std::vector<TensorView> other = LoopbackModel(0).Views();
   other[0].shape = {5, 17};
   other[2].name = "other";
-  Receiver receiver(publisher_->address(), GetParam(), 1, *MakeLayout(other));
+  LoopbackReceiver receiver(publisher_->address(), GetParam(), 1, *MakeLayout(other));
   ASSERT_TRUE(Eventually([&] { return publisher_->member_count() == 1; }));
-  const PreparedPublish prepared = Publish(Version(1, 1), Model(1));
+  const PreparedPublish prepared = Publish(Version(1, 1), LoopbackModel(1));
   ASSERT_THAT(prepared.fenced, SizeIs(1));
   EXPECT_THAT(prepared.fenced[0].reason, HasSubstr("\"embed\": expected F32 [5, 17], announced F32 [17, 5]"));
   EXPECT_THAT(prepared.fenced[0].reason, HasSubstr("missing \"other\""));
   EXPECT_THAT(prepared.fenced[0].reason, HasSubstr("surplus \"odd\""));
   EXPECT_EQ(receiver.transport()->loads(), 0);
   // The next one is refused at the door, since the layout is known now.
-  Receiver late(publisher_->address(), GetParam(), 2, *MakeLayout(other));
+  LoopbackReceiver late(publisher_->address(), GetParam(), 2, *MakeLayout(other));
   EXPECT_TRUE(Eventually([&] { return late.subscriber()->is_fenced(); }));
   EXPECT_THAT(late.subscriber()->fence_reason(), HasSubstr("surplus \"odd\""));
 }
@@ -429,19 +296,19 @@ TEST_P(WeightLoopbackTest, AReceiverWithAnotherLayoutIsRefusedBeforeAByteMoves) 
 TEST_P(WeightLoopbackTest, ReceiversThatDialFirstWaitForThePublisher) {
   const std::string address = publisher_->address();
   publisher_.reset();
-  Receiver receiver(address, GetParam(), 1);
+  LoopbackReceiver receiver(address, GetParam(), 1);
   EXPECT_FALSE(receiver.subscriber()->WaitForNewer(absl::Milliseconds(100)));
   StartPublisher();
   ASSERT_TRUE(Eventually([&] { return publisher_->member_count() == 1; }));
-  Publish(Version(1, 1), Model(1));
+  Publish(Version(1, 1), LoopbackModel(1));
   EXPECT_TRUE(receiver.Reach(Version(1, 1), committed_));
 }
 
 TEST_P(WeightLoopbackTest, ANewEpochOfAWorkerReplacesTheOldOne) {
   auto old = Attach(1);
-  Publish(Version(1, 1), Model(1));
+  Publish(Version(1, 1), LoopbackModel(1));
   ASSERT_TRUE(old->Reach(Version(1, 1), committed_));
-  auto successor = std::make_unique<Receiver>(publisher_->address(), GetParam(), 1);
+  auto successor = std::make_unique<LoopbackReceiver>(publisher_->address(), GetParam(), 1);
   successor->RegisterAgain();
   EXPECT_TRUE(Eventually([&] { return old->subscriber()->is_fenced(); }));
   EXPECT_TRUE(successor->Reach(Version(1, 1), committed_));
@@ -462,7 +329,7 @@ TEST_P(WeightLoopbackTest, EveryBucketSizeWorks) {
     options_.bucket_bytes = bucket_bytes;
     StartPublisher();
     auto member = Attach(1);
-    Publish(Version(1, 1), Model(bucket_bytes));
+    Publish(Version(1, 1), LoopbackModel(bucket_bytes));
     EXPECT_TRUE(member->Reach(Version(1, 1), committed_)) << bucket_bytes;
     auto joiner = Attach(2);
     EXPECT_TRUE(joiner->Reach(Version(1, 1), committed_)) << bucket_bytes;
@@ -471,7 +338,7 @@ TEST_P(WeightLoopbackTest, EveryBucketSizeWorks) {
 
 TEST(WeightLoopbackOptionsTest, BadOptionsAreRefused) {
   const auto refused = [](auto&& change) {
-    GrpcWeightPublisher::Options options = PublisherOptions();
+    GrpcWeightPublisher::Options options = LoopbackPublisherOptions();
     change(&options);
     return GrpcWeightPublisher::Create(options).status().code() == absl::StatusCode::kInvalidArgument;
   };

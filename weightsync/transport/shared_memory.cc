@@ -40,6 +40,21 @@ std::string Sanitized(const std::string& run) {
   return name;
 }
 
+// A new object of its own name, locked. -1 if another process's housekeeping took it for a dead one before it was
+// locked: try again.
+absl::StatusOr<int> CreateLocked(const std::string& run, std::string* name) {
+  static std::atomic<uint64_t> next_serial{1};
+  *name = absl::StrCat("/", kPrefix, Sanitized(run), "-", getpid(), "-", next_serial++);
+  const int fd = shm_open(name->c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+  if (fd < 0 && errno == EEXIST) return -1;
+  if (fd < 0) return SystemError(absl::StrCat("cannot make shared memory ", *name));
+  struct stat facts {};
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &facts) == 0 && facts.st_nlink > 0) return fd;
+  close(fd);
+  shm_unlink(name->c_str());
+  return -1;
+}
+
 class CopyingReader : public BucketReader {
  public:
   CopyingReader(std::shared_ptr<const void> keep_alive, absl::Span<const std::byte> source)
@@ -65,20 +80,16 @@ class CopyingReader : public BucketReader {
 
 absl::StatusOr<std::unique_ptr<SharedMemorySegment>> SharedMemorySegment::Create(const std::string& run,
                                                                                  uint64_t size_bytes) {
-  static std::atomic<uint64_t> next_serial{1};
   std::string name;
   int fd = -1;
-  do {
-    name = absl::StrCat("/", kPrefix, Sanitized(run), "-", getpid(), "-", next_serial++);
-    fd = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
-    if (fd < 0 && errno != EEXIST) return SystemError(absl::StrCat("cannot make shared memory ", name));
-  } while (fd < 0);
+  while (fd < 0) {
+    LEEWAY_ASSIGN_OR_RETURN(fd, CreateLocked(run, &name));
+  }
   const auto give_up = [&](const absl::Status& status) {
     close(fd);
     shm_unlink(name.c_str());
     return status;
   };
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) return give_up(SystemError(absl::StrCat("cannot lock ", name)));
   // An object has at least one byte, so that it can be mapped. Reserving now turns a full /dev/shm into an error
   // instead of a signal later.
   const uint64_t mapped_bytes = std::max<uint64_t>(size_bytes, 1);
