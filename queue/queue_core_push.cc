@@ -139,11 +139,6 @@ absl::StatusOr<v1::PushAnswer> QueueCore::JudgePush(Worker* worker, PushedTrajec
     FailMembers(ticket, {member}, summary.failure_code.empty() ? "unspecified" : summary.failure_code);
     return MakeAnswer(v1::ACCEPTED, "");
   }
-  if (!summary.reward.has_value()) {
-    // Not scored is not a reward of 0: there is nothing to train on.
-    FailMembers(ticket, {member}, "unscored");
-    return MakeAnswer(v1::ACCEPTED, "unscored");
-  }
 
   // Is it in time?
   VersionUse versions = row->versions;

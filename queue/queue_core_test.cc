@@ -409,13 +409,14 @@ TEST(QueueCoreTest, ShortGroupsAreTrainedDownToTheirMinimum) {
   ASSERT_EQ(driver.Push(worker, CoreDriver::Completed(first, 1, 0.0)).result(), v1::ACCEPTED);
   EXPECT_EQ(driver.counts().ready(), 0u);
   PushedTrajectory unscored = CoreDriver::Completed(first, 2, 0.0);
-  unscored.summary.reward.reset();
-  EXPECT_EQ(driver.Push(worker, unscored).reason(), "unscored");
+  unscored.summary.reward.reset();  // no failure: what it is worth is the trainer's business
+  EXPECT_EQ(driver.Push(worker, unscored).result(), v1::ACCEPTED);
   const LeaseResult lease = driver.Lease(1);
   ASSERT_EQ(lease.groups.size(), 1u);
-  ASSERT_EQ(lease.groups[0].members.size(), 2u);
+  ASSERT_EQ(lease.groups[0].members.size(), 3u);
   EXPECT_EQ(*lease.groups[0].members[0], "ticket 1 member 1");
-  EXPECT_EQ(*lease.groups[0].members[1], "ticket 1 member 3");
+  EXPECT_EQ(*lease.groups[0].members[1], "ticket 1 member 2");
+  EXPECT_EQ(*lease.groups[0].members[2], "ticket 1 member 3");
   ASSERT_TRUE(driver.Commit(2, {1}).ok());
 
   const v1::Ticket second = driver.Acquire(worker, 4).tickets(0);

@@ -221,12 +221,14 @@ void QueueCore::AddReady(const TicketRow& row) {
 // ---- zero-variance filter -------------------------------------------------------------------------------------------
 
 bool QueueCore::KeepOrFilter(const TicketRow& row, uint64_t step) {
+  // Of the members that were scored; a group in which none was is not judged.
   std::optional<double> first;
   for (const MemberRecord& member : row.members) {
-    if (member.state != MemberRecord::State::kDelivered) continue;
+    if (!member.reward.has_value()) continue;
     if (!first.has_value()) first = member.reward;
     if (member.reward != first) return true;
   }
+  if (!first.has_value()) return true;
   const double limit = options_.filter_max_refills * static_cast<double>(options_.staleness.groups_per_step);
   if (static_cast<double>(filtered_in_step_[step] + 1) <= limit) {
     ++filtered_in_step_[step];

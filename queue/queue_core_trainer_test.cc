@@ -473,6 +473,25 @@ TEST(QueueCoreFilterTest, ARetiredGroupLeavesItsPlaceToTheNextOne) {
   EXPECT_TRUE(lease.groups[1].zero_advantage);
 }
 
+TEST(QueueCoreFilterTest, OnlyScoredMembersAreCompared) {
+  CoreDriver driver(FilterOptions(1.0));
+  const v1::WorkerIdentity worker = driver.Register("a");
+  driver.StartTrainer();
+  const v1::AcquireTicketsResponse tickets = driver.Acquire(worker, 4);
+  PushedTrajectory unscored = CoreDriver::Completed(tickets.tickets(0), 0, 0.0);
+  unscored.summary.reward.reset();
+  driver.Push(worker, unscored);
+  driver.Push(worker, CoreDriver::Completed(tickets.tickets(0), 1, 1.0));
+  EXPECT_EQ(driver.counts().filtered(), 1u);  // one score has no variance
+  for (uint32_t member : {0, 1}) {
+    unscored = CoreDriver::Completed(tickets.tickets(1), member, 0.0);
+    unscored.summary.reward.reset();
+    driver.Push(worker, unscored);
+  }
+  EXPECT_EQ(driver.counts().filtered(), 1u);  // nothing to judge
+  EXPECT_EQ(driver.counts().ready(), 1u);
+}
+
 TEST(QueueCoreFilterTest, JudgementFollowsTicketOrderNotArrival) {
   CoreDriver driver(FilterOptions(0.5));  // one a step
   const v1::WorkerIdentity worker = driver.Register("a");

@@ -31,8 +31,13 @@ TrajectorySummary Summarize(const v1::Trajectory& trajectory) {
   TrajectorySummary summary;
   summary.key = trajectory.key();
   summary.evaluation = trajectory.evaluation();
-  summary.completed = trajectory.outcome() == v1::COMPLETED;
-  if (!summary.completed) summary.failure_code = trajectory.failure().code();
+  const bool has_scoring_failed = trajectory.score().status() == v1::Score::SCORING_FAILED;
+  summary.completed = trajectory.outcome() == v1::COMPLETED && !has_scoring_failed;
+  if (trajectory.outcome() != v1::COMPLETED) {
+    summary.failure_code = trajectory.failure().code();
+  } else if (has_scoring_failed) {
+    summary.failure_code = "scoring_failed";
+  }
   if (trajectory.score().status() == v1::Score::SCORED && trajectory.score().has_reward()) {
     summary.reward = trajectory.score().reward();
   }

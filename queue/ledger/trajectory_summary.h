@@ -35,10 +35,10 @@ uint64_t OldestVersion(const VersionUse& use);
 struct TrajectorySummary {
   v1::EpisodeKey key;
   bool evaluation = false;
-  // False = outcome FAILED; then `failure_code` says why.
+  // False = outcome FAILED, or an episode whose scoring failed; then `failure_code` says why (`scoring_failed`).
   bool completed = false;
   std::string failure_code;
-  // Present when the score's status is SCORED.
+  // Present when the score's status is SCORED. Absent from a completed episode: it was not scored, which is no failure.
   std::optional<double> reward;
   uint64_t sampled_tokens = 0;
   VersionUse versions;

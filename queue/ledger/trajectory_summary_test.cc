@@ -44,6 +44,10 @@ TEST(TrajectorySummaryTest, ScoredZeroUnscoredAndFailedDiffer) {
   trajectory.set_outcome(v1::COMPLETED);
   trajectory.mutable_score()->set_status(v1::Score::UNSCORED);
   EXPECT_FALSE(Summarize(trajectory).reward.has_value());
+  EXPECT_TRUE(Summarize(trajectory).completed);
+  trajectory.mutable_score()->set_status(v1::Score::SCORING_FAILED);
+  EXPECT_FALSE(Summarize(trajectory).completed);
+  EXPECT_EQ(Summarize(trajectory).failure_code, "scoring_failed");
   trajectory.set_outcome(v1::FAILED);
   trajectory.mutable_failure()->set_code("step_timeout");
   const TrajectorySummary failed = Summarize(trajectory);
