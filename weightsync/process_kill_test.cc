@@ -170,7 +170,7 @@ class PublisherKillLoopbackTest : public ::testing::TestWithParam<PublisherKillC
 INSTANTIATE_TEST_SUITE_P(
     Points, PublisherKillLoopbackTest,
     ::testing::Values(PublisherKillCase{"shared_memory", "weights_publisher_before_announce=kill@1", 0},
-                      PublisherKillCase{"shared_memory", "weights_publisher_while_preparing=kill@1", 0},
+                      PublisherKillCase{"shared_memory", "weights_publisher_after_announce=kill@1", 0},
                       PublisherKillCase{"grpc", "weights_publisher_mid_transfer=kill@5", 0},
                       PublisherKillCase{"grpc", "weights_publisher_before_announce=kill@2", 1},
                       PublisherKillCase{"grpc", "weights_publisher_mid_transfer=kill@50", 1},

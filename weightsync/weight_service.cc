@@ -312,7 +312,9 @@ absl::StatusOr<PreparedPublish> GrpcWeightPublisher::Impl::Prepare(const v1::Wei
     staged_version_ = weights;
     StateChanged();
   }
-  while (!WaitUntilPrepared()) LEEWAY_FAILPOINT("weights_publisher_while_preparing");
+  LEEWAY_FAILPOINT("weights_publisher_after_announce");
+  while (!WaitUntilPrepared()) {
+  }
   if (staged->segment() != nullptr) staged->segment()->Unlink();
   MutexLock lock(&mutex_);
   PreparedPublish prepared = state_.prepared();

@@ -48,10 +48,14 @@ absl::StatusOr<int> CreateLocked(const std::string& run, std::string* name) {
   const int fd = shm_open(name->c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
   if (fd < 0 && errno == EEXIST) return -1;
   if (fd < 0) return SystemError(absl::StrCat("cannot make shared memory ", *name));
+  const bool is_locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+  const bool is_taken = !is_locked && errno == EWOULDBLOCK;
+  const absl::Status failed = SystemError(absl::StrCat("cannot lock ", *name));
   struct stat facts {};
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &facts) == 0 && facts.st_nlink > 0) return fd;
+  if (is_locked && fstat(fd, &facts) == 0 && facts.st_nlink > 0) return fd;
   close(fd);
   shm_unlink(name->c_str());
+  if (!is_locked && !is_taken) return failed;
   return -1;
 }
 
