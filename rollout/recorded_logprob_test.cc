@@ -75,7 +75,7 @@ std::map<std::pair<uint64_t, uint32_t>, v1::Trajectory> Play(const Task& task, c
     for (uint32_t member = 0; member < kMembers; ++member) ticket->add_members(member);
     *ticket->mutable_weights() = version;
   }
-  loop.AddTickets(response);
+  loop.AddTickets(response, loop.weights());
   while (played.size() < kTickets * kMembers) {
     absl::StatusOr<bool> worked = loop.Iterate();
     EXPECT_TRUE(worked.ok()) << worked.status();

@@ -129,12 +129,12 @@ absl::Status RolloutWorker::State::HandleInbox(bool* fenced) {
     is_draining = is_draining || response->draining();
     is_complete = is_complete || response->run_complete();
   }
-  for (auto& [asked_in, response] : inbox.tickets) {
+  for (const auto& [asked_in, holding, response] : inbox.tickets) {
     acquire_is_over = true;
     if (asked_in != life) continue;
     LEEWAY_RETURN_IF_ERROR(judge(response.status(), "acquiring tickets"));
     if (!response.ok()) continue;
-    loop.AddTickets(*response);
+    loop.AddTickets(*response, {holding.lineage(), holding.version()});
     is_draining = is_draining || response->cause() == "draining";
     is_complete = is_complete || response->run_complete();
   }
@@ -146,13 +146,15 @@ absl::Status RolloutWorker::State::HandleInbox(bool* fenced) {
 }
 
 void RolloutWorker::State::OfferSlots() {
-  const int free = loop.free_members();
+  const int wanted = loop.wanted_members();
+  const bool may_wait = !loop.may_have_evaluations();
   const WeightsId weights = loop.weights();
   MutexLock lock(&mutex);
   holds.set_lineage(weights.lineage);
   holds.set_version(weights.version);
-  if (wanted_members == free && !acquire_is_over) return;
-  wanted_members = free;
+  if (wanted_members == wanted && acquire_may_wait == may_wait && !acquire_is_over) return;
+  wanted_members = wanted;
+  acquire_may_wait = may_wait;
   if (std::exchange(acquire_is_over, false)) is_acquiring = false;
   changed.NotifyAll();
 }

@@ -57,8 +57,12 @@ WorkerLoop::WorkerLoop(const RolloutOptions& options, const Dependencies& depend
               dependencies.clock),
       queue_cause_since_(dependencies.clock->Now()) {}
 
-void WorkerLoop::AddTickets(const v1::AcquireTicketsResponse& response) {
+void WorkerLoop::AddTickets(const v1::AcquireTicketsResponse& response, WeightsId asked_holding) {
   const MonotonicTime now = dependencies_.clock->Now();
+  const bool has_evaluation = std::any_of(
+      response.tickets().begin(), response.tickets().end(),
+      [&](const v1::Ticket& ticket) { return ticket.evaluation() && IdOf(ticket.weights()) == engine_.weights(); });
+  if (asked_holding == engine_.weights()) evaluations_are_out_ = !has_evaluation;
   if (response.tickets_size() == 0) {
     if (queue_cause_ != response.cause()) queue_cause_since_ = now;
     queue_cause_ = response.cause();
@@ -153,6 +157,7 @@ WorkerLoop::Startable WorkerLoop::CanStart(const v1::Ticket& ticket) const {
 }
 
 bool WorkerLoop::IsPinned() const {
+  if (may_have_evaluations()) return true;
   for (const auto& [key, record] : tickets_) {
     if (!record.ticket->evaluation()) return false;  // evaluation tickets come first
     if (record.unstarted.empty() && record.running == 0) continue;
@@ -206,6 +211,7 @@ absl::Status WorkerLoop::Swap(const CommittedWeights& weights) {
     LEEWAY_RETURN_IF_ERROR(engine_.Swap(id, absl::MakeConstSpan(values, count), /*same_bytes=*/false));
   }
   digest_ = weights.digest;
+  evaluations_are_out_ = false;
   const absl::Duration took = dependencies_.clock->Now() - begin;
   swap_seconds_ += absl::ToDoubleSeconds(took);
   dependencies_.weights->ReportSwapped(weights.weights, took);
@@ -331,9 +337,10 @@ WorkerLoop::Wait WorkerLoop::wait() const {
   return wait;
 }
 
-int WorkerLoop::free_members() const {
-  if (unanswered_ >= options_.max_unanswered_pushes) return 0;
-  return std::max(0, options_.max_episodes - runner_.running_episodes() - unstarted_);
+int WorkerLoop::wanted_members() const {
+  const int least = pending_.has_value() && may_have_evaluations() ? 1 : 0;
+  if (unanswered_ >= options_.max_unanswered_pushes) return least;
+  return std::max(least, options_.max_episodes - runner_.running_episodes() - unstarted_);
 }
 
 std::vector<uint64_t> WorkerLoop::training_tickets() const {

@@ -32,8 +32,8 @@ namespace leeway {
 //
 // A ticket's members:  unstarted ──(version reached, slot free)──► running ──► pushed ──answer──► gone
 // A training ticket starts on its version or a later one. An evaluation ticket starts on exactly its version, before
-// training tickets, and while members of it are unstarted or running no weights are swapped in; if its version is
-// already past, its members are refused
+// training tickets. Weights are swapped out when the queue, asked while they were held, had no evaluation of them
+// (left), and no member of one is unstarted or running; an evaluation of weights already past is refused
 // (`version_gone`). Past its deadline a ticket's unfinished members are reported as failed (`deadline`).
 //
 // One caller (the driving loop). Iterate never blocks except for the forward pass itself.
@@ -56,7 +56,8 @@ class WorkerLoop {
   WorkerLoop(const RolloutOptions& options, const Dependencies& dependencies);
 
   // ---- events -----------------------------------------------------------------------------------------------------
-  void AddTickets(const v1::AcquireTicketsResponse& response);
+  // An answer to an acquire that was asked while `asked_holding` were the engine's weights.
+  void AddTickets(const v1::AcquireTicketsResponse& response, WeightsId asked_holding);
   // A refused or closed group: its other members are abandoned.
   void OnPushAnswered(const v1::EpisodeKey& key, bool evaluation, const v1::PushAnswer& answer);
   // Training tickets that the queue did not want from this worker any more at `as_of`: those received later are another
@@ -81,8 +82,11 @@ class WorkerLoop {
   };
   Wait wait() const;
 
-  // Members that may be acquired now.
-  int free_members() const;
+  // Members that should be asked for now; 0: do not ask. At least 1 while a swap waits for the answer.
+  int wanted_members() const;
+  // Whether the queue may still have evaluations of the weights held: until an answer without any, weights are not
+  // swapped out (others could not run them any more), so the next acquire should not wait.
+  bool may_have_evaluations() const { return engine_.weights().version != 0 && !evaluations_are_out_; }
   WeightsId weights() const { return engine_.weights(); }
   // Training tickets that are not wholly answered: what the heartbeat names.
   std::vector<uint64_t> training_tickets() const;
@@ -108,7 +112,7 @@ class WorkerLoop {
 
   static TicketKey KeyOf(const v1::Ticket& ticket) { return {!ticket.evaluation(), ticket.id(), ticket.issue()}; }
   Startable CanStart(const v1::Ticket& ticket) const;
-  // Whether an evaluation of the current weights is unfinished.
+  // Whether an evaluation of the current weights is unfinished, here or (as far as is known) at the queue.
   bool IsPinned() const;
   absl::StatusOr<bool> TakeAndSwapWeights();
   absl::Status Swap(const CommittedWeights& weights);
@@ -133,6 +137,8 @@ class WorkerLoop {
   std::optional<CommittedWeights> pending_;  // newest weights not yet swapped in
   std::string digest_;                       // of the engine's weights
   int64_t weights_taken_ = 0;
+  // The queue was asked while holding these weights, and had no evaluation of them left.
+  bool evaluations_are_out_ = false;
   // The queue's last empty answer.
   std::string queue_cause_;
   MonotonicTime queue_cause_since_;

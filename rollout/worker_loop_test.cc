@@ -82,10 +82,17 @@ class Stage {
   void Add(std::vector<v1::Ticket> tickets) {
     v1::AcquireTicketsResponse response;
     for (v1::Ticket& ticket : tickets) *response.add_tickets() = std::move(ticket);
-    loop->AddTickets(response);
+    loop->AddTickets(response, loop->weights());
   }
-  // One iteration.
+  // Asks the queue, which has nothing.
+  void AskInVain(const std::string& cause = "waiting_for_version") {
+    v1::AcquireTicketsResponse empty;
+    empty.set_cause(cause);
+    loop->AddTickets(empty, loop->weights());
+  }
+  // One iteration, as the worker does it: a swap that waits for the queue's answer gets it.
   bool Once() {
+    if (answers_asks && loop->may_have_evaluations() && loop->wanted_members() > 0) AskInVain();
     absl::StatusOr<bool> worked = loop->Iterate();
     EXPECT_TRUE(worked.ok()) << worked.status();
     return worked.value_or(false);
@@ -122,6 +129,7 @@ class Stage {
   std::unique_ptr<WorkerLoop> loop;
   std::vector<v1::Trajectory> pushed;
   size_t answered = 0;
+  bool answers_asks = true;
 };
 
 Script TwoTurns() {
@@ -250,7 +258,7 @@ TEST(WorkerLoopTest, DeadlinesFailMembersAndReleaseThePin) {
   EXPECT_EQ(stage.loop->weights().version, 2u);
   stage.AnswerAll(v1::DUPLICATE);
   EXPECT_THAT(stage.loop->training_tickets(), IsEmpty());
-  EXPECT_EQ(stage.loop->free_members(), 3);
+  EXPECT_EQ(stage.loop->wanted_members(), 3);
 }
 
 TEST(WorkerLoopTest, TicketsAreListedUntilEveryPushIsAnswered) {
@@ -294,7 +302,7 @@ TEST(WorkerLoopTest, AbandonsWhatTheQueueNames) {
   EXPECT_THAT(stage.loop->training_tickets(), ElementsAre(1, 2, 5));
   stage.loop->AbandonTickets({1, 5, 77}, stage.clock.Now());
   EXPECT_THAT(stage.loop->training_tickets(), ElementsAre(2));
-  EXPECT_EQ(stage.loop->free_members(), 14);
+  EXPECT_EQ(stage.loop->wanted_members(), 14);
   stage.clock.Advance(absl::Seconds(5));
   stage.Settle();
   stage.clock.Advance(absl::Seconds(5));
@@ -313,7 +321,7 @@ TEST(WorkerLoopTest, UnansweredPushesHoldBackNewEpisodes) {
   stage.Add({MakeTicket(1, 4, Weights(1, 1)), MakeTicket(2, 4, Weights(1, 1))});
   stage.Settle();
   EXPECT_EQ(stage.pushed.size(), 4u);
-  EXPECT_EQ(stage.loop->free_members(), 0);
+  EXPECT_EQ(stage.loop->wanted_members(), 0);
   EXPECT_EQ(stage.loop->wait().cause, "queue_full");
   EXPECT_THAT(stage.loop->wait().detail, HasSubstr("answers to 4 pushed trajectories"));
   // Evaluation is not held back.
@@ -334,7 +342,7 @@ TEST(WorkerLoopTest, DroppingEverythingForgetsTheOldIdentity) {
   stage.Settle();
   stage.loop->DropEverything();
   EXPECT_THAT(stage.loop->training_tickets(), IsEmpty());
-  EXPECT_EQ(stage.loop->free_members(), 16);
+  EXPECT_EQ(stage.loop->wanted_members(), 16);
   EXPECT_EQ(stage.loop->weights().version, 1u) << "verified weights stay";
   stage.clock.Advance(absl::Minutes(5));
   stage.Settle();
@@ -388,14 +396,49 @@ TEST(WorkerLoopTest, WeightsOfAnotherShapeEndTheWorker) {
 TEST(WorkerLoopTest, CausesOfWaits) {
   Stage stage;
   EXPECT_EQ(stage.loop->wait().cause, "waiting_for_tickets");
-  v1::AcquireTicketsResponse empty;
-  empty.set_cause("waiting_for_trainer");
   const MonotonicTime since = stage.clock.Now();
-  stage.loop->AddTickets(empty);
+  stage.AskInVain("waiting_for_trainer");
   stage.clock.Advance(absl::Seconds(3));
-  stage.loop->AddTickets(empty);
+  stage.AskInVain("waiting_for_trainer");
   EXPECT_EQ(stage.loop->wait().cause, "waiting_for_trainer");
   EXPECT_EQ(stage.loop->wait().since, since) << "the same cause again does not start anew";
+}
+
+TEST(WorkerLoopTest, WeightsAreNotSwappedOutBeforeTheQueueWasAskedForTheirEvaluations) {
+  Script slow;
+  slow.latency = [](const EpisodeKey&, int) { return absl::Seconds(5); };
+  RolloutOptions options = Options();
+  options.max_episodes = 2;
+  Stage stage(slow, options);
+  stage.answers_asks = false;
+  stage.Deliver(1);
+  stage.Once();
+  EXPECT_EQ(stage.loop->weights().version, 1u) << "the first weights replace nothing";
+  EXPECT_TRUE(stage.loop->may_have_evaluations());
+  // Every slot is taken when version 2 arrives.
+  v1::AcquireTicketsResponse response;
+  *response.add_tickets() = MakeTicket(1, 2, Weights(1, 1));
+  stage.loop->AddTickets(response, WeightsId{});  // asked before version 1 was held: says nothing about its evaluations
+  stage.Settle();
+  EXPECT_EQ(stage.loop->wanted_members(), 0);
+  stage.Deliver(2);
+  stage.Settle();
+  EXPECT_EQ(stage.loop->weights().version, 1u);
+  EXPECT_EQ(stage.loop->wanted_members(), 1) << "asks for the sake of the swap";
+  // There is an evaluation: it is run first, and the queue is asked again.
+  response.clear_tickets();
+  *response.add_tickets() = MakeTicket(1, 1, Weights(1, 1), true);
+  stage.loop->AddTickets(response, stage.loop->weights());
+  for (int i = 0; i < 4; ++i) {
+    stage.clock.Advance(absl::Seconds(5));
+    stage.Settle();
+  }
+  ASSERT_EQ(stage.pushed.size(), 3u);
+  EXPECT_EQ(stage.loop->weights().version, 1u);
+  stage.AskInVain();
+  stage.Settle();
+  EXPECT_EQ(stage.loop->weights().version, 2u);
+  EXPECT_TRUE(stage.loop->may_have_evaluations());
 }
 
 // Key of a trajectory -> its ids and logprobs.

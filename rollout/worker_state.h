@@ -52,6 +52,12 @@ struct PushAnswered {
   absl::StatusOr<v1::PushAnswer> answer;
 };
 
+struct TicketsAnswered {
+  uint64_t life = 0;
+  v1::WeightsVersion holding;  // when it was asked
+  absl::StatusOr<v1::AcquireTicketsResponse> response;
+};
+
 struct HeartbeatAnswered {
   uint64_t life = 0;
   MonotonicTime sent;
@@ -62,7 +68,7 @@ struct HeartbeatAnswered {
 // away.
 struct Inbox {
   std::vector<PushAnswered> answers;
-  std::vector<std::pair<uint64_t, absl::StatusOr<v1::AcquireTicketsResponse>>> tickets;
+  std::vector<TicketsAnswered> tickets;
   std::vector<HeartbeatAnswered> heartbeats;
 };
 
@@ -161,6 +167,7 @@ struct RolloutWorker::State {
   absl::Duration heartbeat_interval LEEWAY_GUARDED_BY(mutex) = absl::Seconds(1);
   absl::Duration lease LEEWAY_GUARDED_BY(mutex) = absl::Seconds(10);
   int wanted_members LEEWAY_GUARDED_BY(mutex) = 0;  // 0: do not acquire now
+  bool acquire_may_wait LEEWAY_GUARDED_BY(mutex) = false;
   // An acquire is under way, or its answer has not been taken into account in wanted_members yet.
   bool is_acquiring LEEWAY_GUARDED_BY(mutex) = false;
   v1::WeightsVersion holds LEEWAY_GUARDED_BY(mutex);

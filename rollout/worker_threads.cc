@@ -22,6 +22,7 @@ void RolloutWorker::State::AcquireTickets() {
     uint64_t asked_in = 0;
     uint32_t members = 0;
     v1::WeightsVersion weights;
+    absl::Duration wait;
     {
       MutexLock lock(&mutex);
       while (!stopping && (is_acquiring || wanted_members == 0)) changed.WaitFor(&mutex, kWorkerPoll);
@@ -30,9 +31,9 @@ void RolloutWorker::State::AcquireTickets() {
       members = static_cast<uint32_t>(wanted_members);
       is_acquiring = true;
       weights = holds;
+      wait = acquire_may_wait ? kWorkerPoll : absl::ZeroDuration();
     }
-    absl::StatusOr<v1::AcquireTicketsResponse> response =
-        dependencies.queue->AcquireTickets(members, weights, kWorkerPoll);
+    absl::StatusOr<v1::AcquireTicketsResponse> response = dependencies.queue->AcquireTickets(members, weights, wait);
     const bool is_ok = response.ok();
     if (is_ok) NoteCommitted(response->committed(), response->committed_digest());
     if (is_ok) {
@@ -42,7 +43,7 @@ void RolloutWorker::State::AcquireTickets() {
     }
     {
       MutexLock lock(&mailbox->mutex);
-      mailbox->inbox.tickets.emplace_back(asked_in, std::move(response));
+      mailbox->inbox.tickets.push_back({asked_in, weights, std::move(response)});
     }
     mailbox->bell.Ring();
   }

@@ -18,8 +18,8 @@
 #include "base/status_macros.h"
 #include "envs/registry.h"
 #include "model/instruction_set.h"
-#include "model/kernels.h"
-#include "model/packed_matrix.h"
+#include "model/kernels/kernels.h"
+#include "model/kernels/packed_matrix.h"
 #include "model/transformer.h"
 #include "rollout/doorbell.h"
 #include "rollout/worker_loop.h"
@@ -191,7 +191,7 @@ int Main(int episodes, int threads, double seconds, int environment_threads) {
     int64_t processed = static_cast<int64_t>(before.at("rollout/tokens_processed"));
     int64_t generated = static_cast<int64_t>(before.at("rollout/tokens_generated"));
     const double begin = Now(threads);
-    loop.AddTickets(response);
+    loop.AddTickets(response, loop.weights());
     while (pushed.size() < static_cast<size_t>(episodes)) {
       if (!*loop.Iterate()) bell.Wait(absl::Milliseconds(100));
     }
