@@ -15,8 +15,8 @@
 #include "base/executor.h"
 #include "benchmark/benchmark.h"
 #include "model/instruction_set.h"
-#include "model/kernels.h"
-#include "model/packed_matrix.h"
+#include "model/kernels/kernels.h"
+#include "model/kernels/packed_matrix.h"
 #include "model/random_case.h"
 #include "model/transformer.h"
 
@@ -190,8 +190,7 @@ BENCHMARK(BM_Product)
     })
     ->ArgNames({"shape", "M"})
     ->Unit(benchmark::kMillisecond)
-    ->UseRealTime()
-    ;
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace leeway

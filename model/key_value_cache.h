@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/kernels.h"
+#include "model/kernels/kernels.h"
 #include "model/tile_pool.h"
 #include "model/transformer.h"
 

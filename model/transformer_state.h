@@ -16,10 +16,10 @@
 
 #include "absl/types/span.h"
 #include "base/executor.h"
-#include "model/buffer.h"
-#include "model/kernels.h"
+#include "model/kernels/buffer.h"
+#include "model/kernels/kernels.h"
+#include "model/kernels/packed_matrix.h"
 #include "model/key_value_cache.h"
-#include "model/packed_matrix.h"
 #include "model/transformer.h"
 
 namespace leeway {

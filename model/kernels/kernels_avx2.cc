@@ -1,6 +1,6 @@
 #define LEEWAY_KERNEL_NAMESPACE avx2
 #define LEEWAY_KERNEL_LEVEL 1
-#include "model/kernels-inl.h"
+#include "model/kernels/kernels-inl.h"
 
 namespace leeway::internal {
 

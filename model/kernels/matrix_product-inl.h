@@ -1,9 +1,9 @@
 // Matrix products over packed panels, and sums of outer products. Included by kernels-inl.h.
 
-#ifndef LEEWAY_MODEL_MATRIX_PRODUCT_INL_H_
-#define LEEWAY_MODEL_MATRIX_PRODUCT_INL_H_
+#ifndef LEEWAY_MODEL_KERNELS_MATRIX_PRODUCT_INL_H_
+#define LEEWAY_MODEL_KERNELS_MATRIX_PRODUCT_INL_H_
 
-#include "model/vector-inl.h"
+#include "model/kernels/vector-inl.h"
 
 namespace leeway::internal {
 namespace LEEWAY_KERNEL_NAMESPACE {
@@ -264,4 +264,4 @@ void OuterProduct(const Real* a, int64_t a_stride, const Real* b, int64_t b_stri
 }  // namespace LEEWAY_KERNEL_NAMESPACE
 }  // namespace leeway::internal
 
-#endif  // LEEWAY_MODEL_MATRIX_PRODUCT_INL_H_
+#endif  // LEEWAY_MODEL_KERNELS_MATRIX_PRODUCT_INL_H_

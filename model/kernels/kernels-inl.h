@@ -1,13 +1,13 @@
 // The table of one instruction set. Included by kernels_*.cc only.
 
-#ifndef LEEWAY_MODEL_KERNELS_INL_H_
-#define LEEWAY_MODEL_KERNELS_INL_H_
+#ifndef LEEWAY_MODEL_KERNELS_KERNELS_INL_H_
+#define LEEWAY_MODEL_KERNELS_KERNELS_INL_H_
 
-#include "model/attention-inl.h"
-#include "model/elementwise-inl.h"
-#include "model/kernels.h"
-#include "model/matrix_product-inl.h"
-#include "model/vector-inl.h"
+#include "model/kernels/attention-inl.h"
+#include "model/kernels/elementwise-inl.h"
+#include "model/kernels/kernels.h"
+#include "model/kernels/matrix_product-inl.h"
+#include "model/kernels/vector-inl.h"
 
 namespace leeway::internal {
 namespace LEEWAY_KERNEL_NAMESPACE {
@@ -39,4 +39,4 @@ constexpr Kernels<Real> MakeTable() {
 }  // namespace LEEWAY_KERNEL_NAMESPACE
 }  // namespace leeway::internal
 
-#endif  // LEEWAY_MODEL_KERNELS_INL_H_
+#endif  // LEEWAY_MODEL_KERNELS_KERNELS_INL_H_

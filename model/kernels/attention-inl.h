@@ -1,11 +1,11 @@
 // Causal attention over tiles of 16 positions, forward for one row and backward for one sequence. Included by
 // kernels-inl.h.
 
-#ifndef LEEWAY_MODEL_ATTENTION_INL_H_
-#define LEEWAY_MODEL_ATTENTION_INL_H_
+#ifndef LEEWAY_MODEL_KERNELS_ATTENTION_INL_H_
+#define LEEWAY_MODEL_KERNELS_ATTENTION_INL_H_
 
-#include "model/kernels.h"
-#include "model/vector-inl.h"
+#include "model/kernels/kernels.h"
+#include "model/kernels/vector-inl.h"
 
 namespace leeway::internal {
 namespace LEEWAY_KERNEL_NAMESPACE {
@@ -206,4 +206,4 @@ void AttentionBackward(const AttentionShape& shape, int64_t key_value_head, int6
 }  // namespace LEEWAY_KERNEL_NAMESPACE
 }  // namespace leeway::internal
 
-#endif  // LEEWAY_MODEL_ATTENTION_INL_H_
+#endif  // LEEWAY_MODEL_KERNELS_ATTENTION_INL_H_

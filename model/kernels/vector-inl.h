@@ -5,8 +5,8 @@
 // standard library templates here: a function instantiated in such a file could be the copy that the linker keeps for
 // everybody.
 
-#ifndef LEEWAY_MODEL_VECTOR_INL_H_
-#define LEEWAY_MODEL_VECTOR_INL_H_
+#ifndef LEEWAY_MODEL_KERNELS_VECTOR_INL_H_
+#define LEEWAY_MODEL_KERNELS_VECTOR_INL_H_
 
 #include <cstdint>
 
@@ -400,4 +400,4 @@ LEEWAY_INLINE double Log(double x) {
 }  // namespace LEEWAY_KERNEL_NAMESPACE
 }  // namespace leeway::internal
 
-#endif  // LEEWAY_MODEL_VECTOR_INL_H_
+#endif  // LEEWAY_MODEL_KERNELS_VECTOR_INL_H_

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_MODEL_BUFFER_H_
-#define LEEWAY_MODEL_BUFFER_H_
+#ifndef LEEWAY_MODEL_KERNELS_BUFFER_H_
+#define LEEWAY_MODEL_KERNELS_BUFFER_H_
 
 #include <sys/mman.h>
 
@@ -63,4 +63,4 @@ class Buffer {
 }  // namespace internal
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_BUFFER_H_
+#endif  // LEEWAY_MODEL_KERNELS_BUFFER_H_

@@ -1,6 +1,6 @@
 #define LEEWAY_KERNEL_NAMESPACE avx512
 #define LEEWAY_KERNEL_LEVEL 2
-#include "model/kernels-inl.h"
+#include "model/kernels/kernels-inl.h"
 
 namespace leeway::internal {
 

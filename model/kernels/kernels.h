@@ -1,5 +1,5 @@
-#ifndef LEEWAY_MODEL_KERNELS_H_
-#define LEEWAY_MODEL_KERNELS_H_
+#ifndef LEEWAY_MODEL_KERNELS_KERNELS_H_
+#define LEEWAY_MODEL_KERNELS_KERNELS_H_
 
 // The table of kernels of one instruction set. The same source (*-inl.h) is compiled once per set; all tables give the
 // same bits, since every sum is an explicit chain of fused multiply-adds over 16 virtual lanes, joined by a fixed tree.
@@ -141,4 +141,4 @@ const Kernels<Real>& Avx512Kernels();
 }  // namespace internal
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_KERNELS_H_
+#endif  // LEEWAY_MODEL_KERNELS_KERNELS_H_

@@ -1,6 +1,6 @@
 #define LEEWAY_KERNEL_NAMESPACE scalar
 #define LEEWAY_KERNEL_LEVEL 0
-#include "model/kernels-inl.h"
+#include "model/kernels/kernels-inl.h"
 
 namespace leeway::internal {
 

@@ -1,10 +1,10 @@
-#ifndef LEEWAY_MODEL_PACKED_MATRIX_H_
-#define LEEWAY_MODEL_PACKED_MATRIX_H_
+#ifndef LEEWAY_MODEL_KERNELS_PACKED_MATRIX_H_
+#define LEEWAY_MODEL_KERNELS_PACKED_MATRIX_H_
 
 #include <cstdint>
 
-#include "model/buffer.h"
-#include "model/kernels.h"
+#include "model/kernels/buffer.h"
+#include "model/kernels/kernels.h"
 
 namespace leeway {
 namespace internal {
@@ -63,4 +63,4 @@ class PackedMatrix {
 }  // namespace internal
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_PACKED_MATRIX_H_
+#endif  // LEEWAY_MODEL_KERNELS_PACKED_MATRIX_H_

@@ -1,10 +1,10 @@
 // Norms, rotary positions, SwiGLU and softmax. Included by kernels-inl.h.
 
-#ifndef LEEWAY_MODEL_ELEMENTWISE_INL_H_
-#define LEEWAY_MODEL_ELEMENTWISE_INL_H_
+#ifndef LEEWAY_MODEL_KERNELS_ELEMENTWISE_INL_H_
+#define LEEWAY_MODEL_KERNELS_ELEMENTWISE_INL_H_
 
-#include "model/kernels.h"
-#include "model/vector-inl.h"
+#include "model/kernels/kernels.h"
+#include "model/kernels/vector-inl.h"
 
 namespace leeway::internal {
 namespace LEEWAY_KERNEL_NAMESPACE {
@@ -246,4 +246,4 @@ inline double Logarithm(double x) { return Log(x); }
 }  // namespace LEEWAY_KERNEL_NAMESPACE
 }  // namespace leeway::internal
 
-#endif  // LEEWAY_MODEL_ELEMENTWISE_INL_H_
+#endif  // LEEWAY_MODEL_KERNELS_ELEMENTWISE_INL_H_

@@ -1,4 +1,4 @@
-#include "model/kernels.h"
+#include "model/kernels/kernels.h"
 
 #include <cmath>
 #include <cstring>
@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/instruction_set.h"
-#include "model/packed_matrix.h"
+#include "model/kernels/packed_matrix.h"
 #include "model/random_case.h"
 
 namespace leeway {
