@@ -2,6 +2,10 @@
 #define LEEWAY_TRAINER_LEARNER_H_
 
 // One train step as a function: groups in, new parameters and numbers about them out. No queue, no files, no clock.
+//
+// With one update a step the batch goes through the model once: the log-probabilities of that pass are prox and theta,
+// and the check against the recorded ones uses them. With several, the whole batch is scored at the step's weights
+// first, and a step that turns out not to be finite half-way is undone. Nothing is applied before the check has passed.
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,8 @@
 #ifndef LEEWAY_TRAINER_PUBLICATION_H_
 #define LEEWAY_TRAINER_PUBLICATION_H_
 
+// How a version becomes visible: the trainer's half of the design's five stages of a publish.
+
 #include <cstdint>
 #include <string>
 #include <vector>

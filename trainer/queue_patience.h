@@ -1,6 +1,8 @@
 #ifndef LEEWAY_TRAINER_QUEUE_PATIENCE_H_
 #define LEEWAY_TRAINER_QUEUE_PATIENCE_H_
 
+// Which answers of the queue the trainer waits out, which end this life of it, and which are its own business.
+
 #include <algorithm>
 #include <string>
 
@@ -34,7 +36,7 @@ inline absl::Status RefusalMeansRestart(absl::string_view what, const absl::Stat
 }
 
 // Calls a queue that may be away for a moment: UNAVAILABLE and DEADLINE_EXCEEDED are asked again, with growing pauses,
-// until `limit` has passed since the first of them. All calls of the trainer are idempotent, so asking again is safe.
+// until `limit` has passed since the first asking. All calls of the trainer are idempotent, so asking again is safe.
 // Everything else is passed on.
 //
 // Blocks the caller in state wait:queue_unavailable. Used by the driving loop only.

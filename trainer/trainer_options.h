@@ -1,6 +1,10 @@
 #ifndef LEEWAY_TRAINER_TRAINER_OPTIONS_H_
 #define LEEWAY_TRAINER_TRAINER_OPTIONS_H_
 
+// What a trainer is told, as plain values: launch fills them from the resolved configuration and asks TrainerProblems,
+// the trainer asks it again before it starts. Names in comments are configuration keys; a key that is not named is the
+// trainer's own default.
+
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -1,6 +1,8 @@
 #ifndef LEEWAY_TRAINER_CHECKPOINT_TICKET_RANGES_H_
 #define LEEWAY_TRAINER_CHECKPOINT_TICKET_RANGES_H_
 
+// Which tickets a run has trained, for the exactly-once audit and for the checkpoint.
+
 #include <cstdint>
 #include <map>
 #include <utility>

@@ -52,7 +52,9 @@ struct TrainSequence {
   bool is_exact = false;
 };
 
-// Whole sequences that go through the model together.
+// Whole sequences that go through the model together: what Transformer::Score takes, ready made. Positions count rows
+// from the first token of the micro-batch; its slice of the position arrays is [position_begin, position_begin +
+// positions.size()).
 struct MicroBatch {
   PackedSequences sequences;
   std::vector<ScoredPosition> positions;

@@ -1,6 +1,8 @@
 #ifndef LEEWAY_TRAINER_RECORDS_METRICS_JOURNAL_H_
 #define LEEWAY_TRAINER_RECORDS_METRICS_JOURNAL_H_
 
+// When a line of metrics.jsonl may be written, and how the file is brought back to a checkpoint.
+
 #include <deque>
 #include <string>
 #include <vector>

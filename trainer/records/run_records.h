@@ -1,6 +1,8 @@
 #ifndef LEEWAY_TRAINER_RECORDS_RUN_RECORDS_H_
 #define LEEWAY_TRAINER_RECORDS_RUN_RECORDS_H_
 
+// What a run leaves behind beside its checkpoints: one line or one file a step. Errors are those of the file system.
+
 #include <cstdint>
 #include <string>
 
