@@ -1,3 +1,5 @@
+// The worker's half of queue_grpc_client.h.
+
 #include "queue/queue_grpc_client.h"
 
 #include <algorithm>
@@ -14,66 +16,19 @@
 #include "base/status_macros.h"
 #include "leeway/v1/queue.grpc.pb.h"
 #include "queue/wire/connection.h"
-#include "queue/wire/lease_stream.h"
 #include "queue/wire/push_pipeline.h"
 #include "rpc/backoff.h"
 #include "rpc/channel.h"
 #include "rpc/client_stream.h"
-#include "rpc/unary_call.h"
+#include "rpc/retrying_caller.h"
 
 namespace leeway {
 namespace {
 
-// A queue cuts its leases into pieces of at most this (QueueServer refuses larger ones), and its trajectories fit into
-// protobuf.
-constexpr uint64_t kLargestChunk = 4 << 20;
-constexpr uint64_t kLargestTrajectory = uint64_t{2} << 30;
-
 // Messages that wait to be written on the push stream.
 constexpr size_t kMaxQueuedWrites = 8;
 
-// The stub and what every call of it needs.
-class Caller {
- public:
-  Caller(const QueueGrpcClientOptions& options, std::shared_ptr<grpc::Channel> channel)
-      : options_(options),
-        channel_(std::move(channel)),
-        stub_(v1::Queue::NewStub(channel_)),
-        seed_(Hash64(options.name.data(), options.name.size())) {}
-
-  // One try.
-  template <class Request, class Response>
-  absl::Status Once(grpc::Status (v1::Queue::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                    const Request& request, Response* response, absl::Duration timeout, const char* name) {
-    return CallUnary(stub_.get(), method, request, response, timeout, &calls_, name);
-  }
-  // Of an idempotent call: again and again while the queue cannot be reached, for `retry_for` at most.
-  template <class Request, class Response>
-  absl::Status Call(grpc::Status (v1::Queue::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                    const Request& request, Response* response, absl::Duration timeout, const char* name) {
-    const Deadline deadline = Deadline::After(timeout);
-    return RetryWithBackoff(
-        BackoffPolicy(), seed_, Deadline::After(std::min(timeout, options_.retry_for)),
-        [this](absl::Duration delay) { return calls_.Sleep(delay); },
-        [&] {
-          response->Clear();
-          return Once(method, request, response, deadline.Remaining(), name);
-        });
-  }
-
-  v1::Queue::Stub* stub() { return stub_.get(); }
-  OpenCalls* calls() { return &calls_; }
-  const QueueGrpcClientOptions& options() const { return options_; }
-  uint64_t seed() const { return seed_; }
-
- private:
-  const QueueGrpcClientOptions options_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::Queue::Stub> stub_;
-  OpenCalls calls_;
-  // Of the jitter of retries.
-  const uint64_t seed_;
-};
+uint64_t SeedOf(const QueueGrpcClientOptions& options) { return Hash64(options.name.data(), options.name.size()); }
 
 absl::Status NotRegistered() { return absl::FailedPreconditionError("this worker has no identity: register first"); }
 
@@ -81,11 +36,11 @@ using PushStream = ClientStream<v1::PushRequest, v1::PushResponse>;
 
 }  // namespace
 
-// ---- worker --------------------------------------------------------------------------------------------------------
-
 struct GrpcQueueWorkerClient::State {
   State(const QueueGrpcClientOptions& options, std::shared_ptr<grpc::Channel> channel)
-      : caller(options, std::move(channel)), backoff(BackoffPolicy(), caller.seed()) {}
+      : options(options),
+        caller(std::move(channel), options.retry_for, SeedOf(options)),
+        backoff(BackoffPolicy(), SeedOf(options)) {}
 
   absl::StatusOr<v1::WorkerIdentity> Identity() LEEWAY_EXCLUDES(mutex);
   void Start(const v1::RegisterResponse& handshake) LEEWAY_EXCLUDES(mutex);
@@ -115,7 +70,8 @@ struct GrpcQueueWorkerClient::State {
     for (auto& callback : added) callbacks.push_back(std::move(callback));
   }
 
-  Caller caller;
+  const QueueGrpcClientOptions options;
+  RetryingCaller<v1::Queue> caller;
   InlineExecutor executor;
 
   Mutex mutex;
@@ -266,12 +222,11 @@ void GrpcQueueWorkerClient::State::RunSender() {
 
 MonotonicTime GrpcQueueWorkerClient::State::Send(MonotonicTime now) {
   if (pipeline == nullptr || pipeline->unanswered() == 0) return MonotonicTime::InfiniteFuture();
-  const MonotonicTime patience_ends = heard_at + caller.options().push_patience;
+  const MonotonicTime patience_ends = heard_at + options.push_patience;
   if (now >= patience_ends) {
     AbandonStream();
-    Refuse(
-        absl::UnavailableError(absl::StrCat("the queue at ", caller.options().target, " has not answered a push for ",
-                                            absl::FormatDuration(caller.options().push_patience), "; register again")));
+    Refuse(absl::UnavailableError(absl::StrCat("the queue at ", options.target, " has not answered a push for ",
+                                               absl::FormatDuration(options.push_patience), "; register again")));
     return MonotonicTime::InfiniteFuture();
   }
   if (stream == nullptr) {
@@ -289,7 +244,7 @@ MonotonicTime GrpcQueueWorkerClient::State::Send(MonotonicTime now) {
       stream_full = true;  // until OnWritable, or until the stream's end
     }
   }
-  if (sent) flush_at = now + caller.options().push_linger;
+  if (sent) flush_at = now + options.push_linger;
   if (stream_full) return patience_ends;
   return std::min(std::max(pipeline->NextSend(now), flush_at), patience_ends);
 }
@@ -391,7 +346,7 @@ absl::StatusOr<v1::AcquireTicketsResponse> GrpcQueueWorkerClient::AcquireTickets
   v1::AcquireTicketsResponse response;
   // One try: tickets of an answer that was lost on the way are this worker's all the same.
   LEEWAY_RETURN_IF_ERROR(state_->caller.Once(&v1::Queue::Stub::AcquireTickets, request, &response,
-                                             wait + state_->caller.options().network_margin, "AcquireTickets"));
+                                             wait + state_->options.network_margin, "AcquireTickets"));
   return response;
 }
 
@@ -430,138 +385,6 @@ absl::StatusOr<v1::HeartbeatResponse> GrpcQueueWorkerClient::Heartbeat(const v1:
   v1::HeartbeatResponse response;
   LEEWAY_RETURN_IF_ERROR(state_->caller.Call(&v1::Queue::Stub::Heartbeat, identified, &response, timeout, "Heartbeat"));
   return response;
-}
-
-// ---- trainer -------------------------------------------------------------------------------------------------------
-
-struct GrpcQueueTrainerClient::State {
-  State(const QueueGrpcClientOptions& options, std::shared_ptr<grpc::Channel> channel)
-      : caller(options, std::move(channel)) {}
-
-  Caller caller;
-};
-
-absl::StatusOr<std::unique_ptr<GrpcQueueTrainerClient>> GrpcQueueTrainerClient::Create(
-    const QueueGrpcClientOptions& options) {
-  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                          OpenChannel(options.target, QueueConnectionOptions()));
-  return std::unique_ptr<GrpcQueueTrainerClient>(
-      new GrpcQueueTrainerClient(std::make_unique<State>(options, std::move(channel))));
-}
-
-GrpcQueueTrainerClient::GrpcQueueTrainerClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
-
-GrpcQueueTrainerClient::~GrpcQueueTrainerClient() { Cancel(); }
-
-void GrpcQueueTrainerClient::Cancel() { state_->caller.calls()->CancelAll(); }
-
-absl::StatusOr<v1::AllocateLineageResponse> GrpcQueueTrainerClient::AllocateLineage(absl::Duration timeout) {
-  v1::AllocateLineageRequest request;
-  request.set_trainer(state_->caller.options().name);
-  v1::AllocateLineageResponse response;
-  LEEWAY_RETURN_IF_ERROR(
-      state_->caller.Call(&v1::Queue::Stub::AllocateLineage, request, &response, timeout, "AllocateLineage"));
-  return response;
-}
-
-absl::StatusOr<v1::LedgerCounts> GrpcQueueTrainerClient::Restore(uint64_t lineage, uint64_t step,
-                                                                 const std::string& ledger_snapshot,
-                                                                 absl::Duration timeout) {
-  v1::RestoreRequest request;
-  request.set_lineage(lineage);
-  request.set_step(step);
-  request.set_ledger_snapshot(ledger_snapshot);
-  v1::RestoreResponse response;
-  LEEWAY_RETURN_IF_ERROR(state_->caller.Call(&v1::Queue::Stub::Restore, request, &response, timeout, "Restore"));
-  return response.counts();
-}
-
-absl::StatusOr<LeasedBatch> GrpcQueueTrainerClient::LeaseBatch(uint64_t lineage, uint64_t step, absl::Duration wait) {
-  v1::LeaseBatchRequest request;
-  request.set_lineage(lineage);
-  request.set_step(step);
-  request.set_wait_ms(absl::ToInt64Milliseconds(wait));
-  OpenCalls* const calls = state_->caller.calls();
-  LeaseJoiner joiner(kLargestTrajectory, kLargestChunk);
-  absl::Status joined;
-  grpc::Status ended;
-  {
-    grpc::ClientContext context;
-    // A batch is as large as its trajectories: the margin is for its transfer too.
-    context.set_deadline(CallDeadline(wait + 6 * state_->caller.options().network_margin));
-    if (!calls->Add(&context)) return absl::CancelledError("the client is shutting down");
-    std::unique_ptr<grpc::ClientReader<v1::LeaseBatchResponse>> reader =
-        state_->caller.stub()->LeaseBatch(&context, request);
-    v1::LeaseBatchResponse response;
-    while (joined.ok() && reader->Read(&response)) joined = joiner.Add(&response);
-    if (!joined.ok()) context.TryCancel();
-    ended = reader->Finish();
-    calls->Remove(&context);
-  }
-  LEEWAY_RETURN_IF_ERROR(joined);
-  LEEWAY_RETURN_IF_ERROR(FromGrpcStatus(ended, "LeaseBatch", calls->cancelled()));
-  return joiner.Finish();
-}
-
-absl::StatusOr<v1::LedgerCounts> GrpcQueueTrainerClient::Commit(const v1::CommitRequest& request,
-                                                                absl::Duration timeout) {
-  v1::CommitResponse response;
-  LEEWAY_RETURN_IF_ERROR(state_->caller.Call(&v1::Queue::Stub::Commit, request, &response, timeout, "Commit"));
-  return response.counts();
-}
-
-absl::StatusOr<v1::LedgerCounts> GrpcQueueTrainerClient::Settle(uint64_t lineage, uint64_t step,
-                                                                absl::Duration timeout) {
-  v1::SettleRequest request;
-  request.set_lineage(lineage);
-  request.set_step(step);
-  v1::SettleResponse response;
-  LEEWAY_RETURN_IF_ERROR(state_->caller.Call(&v1::Queue::Stub::Settle, request, &response, timeout, "Settle"));
-  return response.counts();
-}
-
-absl::StatusOr<std::string> GrpcQueueTrainerClient::LedgerSnapshot(uint64_t lineage, absl::Duration timeout) {
-  v1::LedgerSnapshotRequest request;
-  request.set_lineage(lineage);
-  v1::LedgerSnapshotResponse response;
-  LEEWAY_RETURN_IF_ERROR(
-      state_->caller.Call(&v1::Queue::Stub::LedgerSnapshot, request, &response, timeout, "LedgerSnapshot"));
-  return std::move(*response.mutable_snapshot());
-}
-
-absl::Status GrpcQueueTrainerClient::RetireGroup(uint64_t lineage, uint64_t step, uint64_t ticket,
-                                                 const std::string& reason, absl::Duration timeout) {
-  v1::RetireGroupRequest request;
-  request.set_lineage(lineage);
-  request.set_step(step);
-  request.set_ticket(ticket);
-  request.set_reason(reason);
-  v1::RetireGroupResponse response;
-  // One try: the second would find the group gone.
-  return state_->caller.Once(&v1::Queue::Stub::RetireGroup, request, &response, timeout, "RetireGroup");
-}
-
-absl::Status GrpcQueueTrainerClient::FenceWorker(uint64_t lineage, const v1::WorkerIdentity& identity,
-                                                 const std::string& reason, absl::Duration timeout) {
-  v1::FenceWorkerRequest request;
-  request.set_lineage(lineage);
-  *request.mutable_identity() = identity;
-  request.set_reason(reason);
-  v1::FenceWorkerResponse response;
-  return state_->caller.Call(&v1::Queue::Stub::FenceWorker, request, &response, timeout, "FenceWorker");
-}
-
-absl::StatusOr<v1::StatusResponse> GrpcQueueTrainerClient::GetStatus(absl::Duration timeout) {
-  v1::StatusResponse response;
-  LEEWAY_RETURN_IF_ERROR(
-      state_->caller.Call(&v1::Queue::Stub::Status, v1::StatusRequest(), &response, timeout, "Status"));
-  return response;
-}
-
-absl::StatusOr<v1::LedgerCounts> GrpcQueueTrainerClient::Drain(absl::Duration timeout) {
-  v1::DrainResponse response;
-  LEEWAY_RETURN_IF_ERROR(state_->caller.Call(&v1::Queue::Stub::Drain, v1::DrainRequest(), &response, timeout, "Drain"));
-  return response.counts();
 }
 
 }  // namespace leeway

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "leeway/v1/queue.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/client_stream.h"
+#include "rpc/retrying_caller.h"
 #include "rpc/server.h"
 #include "rpc/server_stream.h"
 #include "rpc/unary_call.h"
@@ -346,6 +348,36 @@ TEST_P(LoopbackTest, UnaryCalls) {
   calls_.CancelAll();
   EXPECT_TRUE(absl::IsCancelled(
       CallUnary(stub_.get(), &v1::Queue::Stub::Status, v1::StatusRequest(), &status, kPatience, &calls_, "Status")));
+}
+
+TEST_P(LoopbackTest, ACallIsTriedAgainUntilTheServerIsThere) {
+  RetryingCaller<v1::Queue> caller(OpenChannel(address_).value(), kPatience, /*seed=*/1);
+  v1::StatusResponse response;
+  absl::Status status;
+  std::thread call(
+      [&] { status = caller.Call(&v1::Queue::Stub::Status, v1::StatusRequest(), &response, kPatience, "Status"); });
+  StartServer();
+  call.join();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(response.next_ticket(), 7u);
+}
+
+TEST_P(LoopbackTest, TryingAgainEndsInTimeAndOnCancel) {
+  RetryingCaller<v1::Queue> brief(OpenChannel(address_).value(), absl::Milliseconds(100), /*seed=*/1);
+  v1::StatusResponse response;
+  EXPECT_TRUE(
+      absl::IsUnavailable(brief.Call(&v1::Queue::Stub::Status, v1::StatusRequest(), &response, kPatience, "Status")));
+
+  RetryingCaller<v1::Queue> patient(OpenChannel(address_).value(), 10 * kPatience, /*seed=*/1);
+  const MonotonicTime start = RealClock()->Now();
+  absl::Status status;
+  std::thread call([&] {
+    status = patient.Call(&v1::Queue::Stub::Status, v1::StatusRequest(), &response, 10 * kPatience, "Status");
+  });
+  patient.calls()->CancelAll();
+  call.join();
+  EXPECT_FALSE(status.ok());
+  EXPECT_LT(RealClock()->Now() - start, kPatience);
 }
 
 TEST_P(LoopbackTest, ATakenAddressIsRefused) {
