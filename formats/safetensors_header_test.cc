@@ -39,6 +39,39 @@ TEST(SafetensorsHeaderTest, FormattedHeadersAreReadBack) {
   EXPECT_FALSE(FormatSafetensorsHeader(header).ok());
 }
 
+TEST(SafetensorsHeaderTest, MessagesStayReadableWhateverTheNames) {
+  const std::string long_name(100'000, 'n');
+  const auto message_of = [](const std::string& text) {
+    return std::string(ParseSafetensorsHeader(text, 0).status().message());
+  };
+  EXPECT_LT(message_of("{\"" + long_name + "\":{}}").size(), 300u);
+  EXPECT_LT(message_of("{\"a\":{\"" + long_name + "\":1}}").size(), 400u);
+  EXPECT_LT(message_of("{\"__metadata__\":{\"" + long_name + "\":1}}").size(), 400u);
+  EXPECT_THAT(message_of("{\"a\\u0001\\nb\":{}}"), testing::HasSubstr("tensor 'a\\x01\\nb' has no dtype"));
+  EXPECT_THAT(message_of("{\"größe\":{}}"), testing::HasSubstr("tensor 'größe' has no dtype"));
+}
+
+TEST(SafetensorsHeaderTest, FieldsOfAnEntryMayComeInAnyOrder) {
+  const auto read = ParseSafetensorsHeader(
+      R"({ "b" : {"data_offsets":[8,12], "shape":[ ], "dtype":"U32"}, "a":{"shape":[1],"data_offsets":[0,8],"dtype":"F64"} })",
+      12);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->entries[0].name, "a");
+  EXPECT_EQ(read->entries[1].name, "b");
+}
+
+// Checkpoints of a million tensors exist; nothing here may be quadratic.
+TEST(SafetensorsHeaderTest, ManyTensorsAreRead) {
+  SafetensorsHeader header;
+  for (uint64_t i = 0; i < 100'000; ++i) header.entries.push_back({"layer." + std::to_string(i), "U8", {1}, i, i + 1});
+  const auto text = FormatSafetensorsHeader(header);
+  ASSERT_TRUE(text.ok());
+  const auto read = ParseSafetensorsHeader(*text, 100'000);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->entries.size(), 100'000u);
+  EXPECT_EQ(read->entries[99'999].name, "layer.99999");
+}
+
 // What damage leaves readable still keeps every promise that the reader makes about a header.
 TEST(SafetensorsHeaderTest, RandomDamageIsRefusedOrKeepsThePromises) {
   SafetensorsHeader header;
