@@ -50,6 +50,15 @@ int main(int argc, char** argv) {
   inspect_command->add_option("--trajectory", inspect.trajectory, "show the trajectories kept of a step");
   inspect_command->callback([&] { code = InspectCommand(inspect); });
 
+  EvaluateArguments evaluate;
+  CLI::App* evaluate_command = app.add_subcommand("eval", "play held-out episodes with a checkpoint of a run");
+  evaluate_command->add_option("run", evaluate.run, "run directory (or name below runs/)")->required();
+  evaluate_command->add_option("override", evaluate.overrides, "section.key=value, for example eval.greedy=true");
+  evaluate_command->add_option("--step", evaluate.step, "checkpoint (default: the newest)");
+  evaluate_command->add_option("--episodes", evaluate.episodes, "episodes (default: eval.episodes of the run)");
+  evaluate_command->add_flag("--json", evaluate.json, "for machines");
+  evaluate_command->callback([&] { code = EvaluateCommand(evaluate); });
+
   app.add_subcommand("doctor", "what this machine has and lacks")->callback([&] { code = DoctorCommand(); });
   std::string topic = "config";
   CLI::App* docs = app.add_subcommand("docs", "print reference pages made from the code");

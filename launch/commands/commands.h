@@ -27,6 +27,20 @@ struct InspectArguments {
 };
 ExitCode InspectCommand(const InspectArguments& arguments);
 
+struct EvaluateArguments {
+  std::string run;                     // directory, or a name below runs/
+  int64_t step = -1;                   // checkpoint; -1 = the newest
+  int64_t episodes = 0;                // 0 = eval.episodes of the run
+  std::vector<std::string> overrides;  // eval.greedy=true, ...
+  bool json = false;
+};
+// Plays held-out episodes with the weights of a checkpoint, in a copy of the run that is removed afterwards, and prints
+// the mean reward.
+ExitCode EvaluateCommand(const EvaluateArguments& arguments);
+
+// Directory of a run given as a directory or as a name below runs/.
+std::string FindRun(const std::string& name);
+
 // What this machine has and lacks.
 ExitCode DoctorCommand();
 // `topic`: config (markdown) or schema (JSON Schema).

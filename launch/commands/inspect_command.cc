@@ -10,7 +10,6 @@
 #include "launch/report/trajectory_view.h"
 
 namespace leeway {
-namespace {
 
 // "sort5" is runs/sort5 if no folder here has that name.
 std::string FindRun(const std::string& name) {
@@ -18,6 +17,8 @@ std::string FindRun(const std::string& name) {
   if (!std::filesystem::exists(name, error) && std::filesystem::exists("runs/" + name, error)) return "runs/" + name;
   return name;
 }
+
+namespace {
 
 ExitCode Fail(const absl::Status& status) {
   fmt::print(stderr, "{}\n", std::string(status.message()));

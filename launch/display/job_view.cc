@@ -113,6 +113,7 @@ std::optional<absl::Duration> JobView::time_left() const {
 }
 
 std::string JobView::Phase() const {
+  if (step_ > 0) return "";
   if (!status_.has_value()) return "starting: waiting for the queue";
   int alive = 0;
   for (const v1::WorkerStatus& worker : status_->workers()) alive += worker.alive() ? 1 : 0;

@@ -114,6 +114,12 @@ std::vector<SupervisionAction> SupervisionPolicy::OnStall(const std::string& dia
   return actions;
 }
 
+std::vector<SupervisionAction> SupervisionPolicy::OnGoal(const std::string& reason, MonotonicTime now) {
+  std::vector<SupervisionAction> actions;
+  if (phase_ == Phase::kRunning) Finish(ExitCode::kDone, reason, now, &actions);
+  return actions;
+}
+
 std::vector<SupervisionAction> SupervisionPolicy::OnTime(MonotonicTime now) {
   if (now >= kill_at_) {
     if (phase_ == Phase::kDraining) {

@@ -68,6 +68,8 @@ class SupervisionPolicy {
   std::vector<SupervisionAction> OnInterrupt(MonotonicTime now);
   // Nothing has progressed for too long; `diagnosis` names the culprit.
   std::vector<SupervisionAction> OnStall(const std::string& diagnosis, MonotonicTime now);
+  // What the job was started for is reached before the trainer ends by itself (an evaluation).
+  std::vector<SupervisionAction> OnGoal(const std::string& reason, MonotonicTime now);
   // Restarts and time-outs that are due.
   std::vector<SupervisionAction> OnTime(MonotonicTime now);
   // A step was committed: restarts "in a row" count from here.

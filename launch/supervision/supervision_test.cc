@@ -149,6 +149,12 @@ TEST_F(SupervisorTest, StallEndsTheJobNamingTheCulprit) {
   EXPECT_THAT(supervisor_.policy().reason(), HasSubstr("ticket 17"));
 }
 
+TEST_F(SupervisorTest, GoalEndsTheJobWithZero) {
+  spawner_.At(After(3), [this] { observer_.next.goal = "evaluation is complete"; });
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kDone);
+  EXPECT_EQ(supervisor_.policy().reason(), "evaluation is complete");
+}
+
 TEST_F(SupervisorTest, ProgramThatCanNotBeStartedIsAnEnvironmentError) {
   spawner_.fails_to_spawn = {"trainer-0"};
   EXPECT_EQ(supervisor_.Run(), ExitCode::kEnvironment);

@@ -38,6 +38,7 @@ ExitCode Supervisor::Run() {
       next_pulse = now + kPulse;
       const SupervisionObserver::Pulse pulse = observer_->OnPulse(policy_);
       if (pulse.made_progress) policy_.OnProgress();
+      if (!pulse.goal.empty()) Do(policy_.OnGoal(pulse.goal, now));
       if (!pulse.stall_diagnosis.empty()) Do(policy_.OnStall(pulse.stall_diagnosis, now));
     }
     Do(policy_.OnTime(now));

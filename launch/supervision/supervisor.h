@@ -23,6 +23,8 @@ class SupervisionObserver {
     bool made_progress = false;
     // Set when nothing has progressed for too long: who waits, for whom, how long.
     std::string stall_diagnosis;
+    // Set when the job has done what it was started for, although its trainer still runs.
+    std::string goal;
   };
   // Called about five times a second. Must not block for long: a death is noticed in between.
   virtual Pulse OnPulse(const SupervisionPolicy& policy) = 0;
