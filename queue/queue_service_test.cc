@@ -27,7 +27,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // Answers of pushes, in the order in which they came.
 class Answers {
@@ -137,6 +137,8 @@ class QueueServiceTest : public ::testing::Test {
     options_.core.staleness.groups_per_step = 2;
     options_.core.staleness.steps = 100;
     options_.core.group_size = 2;
+    // Nobody sends heartbeats here, and a busy machine may be slow.
+    options_.core.worker_lease = absl::Minutes(10);
     options_.core.max_groups = 100;
     options_.core.max_trajectory_bytes = 80 << 20;
     options_.core.max_bytes = uint64_t{100} << 30;
@@ -298,9 +300,9 @@ TEST_F(QueueServiceTest, A64MebibyteTrajectoryPasses) {
   StartAll();
   const std::vector<v1::Ticket> tickets = Acquire();
   ASSERT_EQ(tickets.size(), 2u);
-  // Five bytes a sampled token (id and log-probability).
-  const int sampled = (64 << 20) / 5;
-  const v1::Trajectory large = FakeTrajectory(tickets[0], 0, sampled);
+  // One long name makes it large without making the test slow.
+  v1::Trajectory large = FakeTrajectory(tickets[0], 0);
+  (*large.mutable_score()->mutable_parts())[std::string(64 << 20, 'x')] = 1.0;
   ASSERT_GE(large.ByteSizeLong(), uint64_t{64} << 20);
   Answers answers;
   worker_->Push(large, answers.Next());
@@ -309,8 +311,8 @@ TEST_F(QueueServiceTest, A64MebibyteTrajectoryPasses) {
   answers.ExpectAll(4, v1::ACCEPTED);
   const absl::StatusOr<LeasedBatch> batch = trainer_->LeaseBatch(lineage_, 1, kPatience);
   ASSERT_TRUE(batch.ok()) << batch.status();
-  EXPECT_EQ(batch->groups[0].members[0].spans(1).ids_size(), sampled);
-  EXPECT_EQ(batch->groups[0].members[0].SerializeAsString(), large.SerializeAsString());
+  ASSERT_EQ(batch->groups.size(), 2u) << batch->cause;
+  EXPECT_TRUE(batch->groups[0].members[0].SerializeAsString() == large.SerializeAsString());
 }
 
 TEST_F(QueueServiceTest, ATooLargeTrajectoryBecomesAFailure) {
