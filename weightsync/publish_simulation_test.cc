@@ -124,8 +124,7 @@ class Simulation {
     for (Worker& worker : workers_) ForgetProcess(&worker);
   }
 
-  // ---- what may happen
-  // ------------------------------------------------------------------------------------------------
+  // ---- what may happen ----
   struct Event {
     std::string name;
     int weight = 1;
@@ -168,8 +167,7 @@ class Simulation {
   bool is_preparing() const { return trainer_ == Trainer::kPreparing; }
   std::string history() const { return absl::StrJoin(history_, ", "); }
 
-  // ---- script
-  // -----------------------------------------------------------------------------------------------------------
+  // ---- script ----
   size_t bucket_bytes = 8;
   int publishes_left = 0;
   int faults_left = 0;
@@ -198,8 +196,7 @@ class Simulation {
  private:
   enum class Trainer { kIdle, kPreparing, kCommittedInQueue };
 
-  // ---- workers
-  // ------------------------------------------------------------------------------------------------------------
+  // ---- workers ----
   void StartProcess(Worker* worker) {
     worker->buffers = *DoubleBuffer::Create(kModelBytes);
     worker->state = std::make_unique<SubscriberState>(*MakeLayout(Views(ModelBytes(0))), worker->buffers.get());
@@ -333,8 +330,7 @@ class Simulation {
     worker->state->OnBufferReleased();
   }
 
-  // ---- publisher, trainer and queue
-  // -----------------------------------------------------------------------------------------
+  // ---- publisher, trainer and queue ----
   void RestartPublisher() {
     PublisherState::Options options;
     publisher_ = std::make_unique<PublisherState>(options);
@@ -426,8 +422,7 @@ class Simulation {
     trainer_ = Trainer::kCommittedInQueue;
   }
 
-  // ---- faults
-  // -----------------------------------------------------------------------------------------------------------------
+  // ---- faults ----
   void AddFaults(std::vector<Event>* events) {
     for (Worker& each : workers_) {
       Worker* worker = &each;
@@ -475,8 +470,7 @@ class Simulation {
     Route();
   }
 
-  // ---- time
-  // -------------------------------------------------------------------------------------------------------------------
+  // ---- time ----
   void AdvanceTime() {
     MonotonicTime next = std::min(publisher_->next_deadline(), now_ + absl::Seconds(5));
     for (Worker& worker : workers_) {
@@ -531,8 +525,7 @@ class Simulation {
   std::vector<std::string> history_;
 };
 
-// ---- all orders of one publish
-// ------------------------------------------------------------------------------------------------
+// ---- all orders of one publish ----
 
 struct EnumerationCase {
   size_t bucket_bytes;
@@ -594,8 +587,7 @@ TEST(PublishSimulationTest, EveryFaultAtEveryPointOfARelabel) {
   EXPECT_GT(EnumeratePublish({.bucket_bytes = kModelBytes, .faults = 1, .relabels = true}), 500);
 }
 
-// ---- long random histories
-// ------------------------------------------------------------------------------------------------------
+// ---- long random histories ----
 
 TEST(PublishSimulationTest, RandomHistoriesWithManyFaults) {
   for (uint32_t seed = 1; seed <= 1500; ++seed) {

@@ -1,9 +1,11 @@
 #include "weightsync/publish/published_bytes.h"
 
 #include <algorithm>
-#include <atomic>
+#include <utility>
+#include <vector>
 
 #include "base/logging.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "weightsync/pages.h"
 
@@ -24,41 +26,51 @@ absl::StatusOr<std::shared_ptr<PublishedBytes>> PublishedBytes::InPrivateMemory(
   return made;
 }
 
+// What holders gave back. The lock also orders their last reads before our next writes.
+struct PublishedBytesPool::Returned {
+  Mutex mutex;
+  std::vector<std::shared_ptr<PublishedBytes>> free LEEWAY_GUARDED_BY(mutex);
+};
+
+PublishedBytesPool::PublishedBytesPool(std::string run)
+    : run_(std::move(run)), returned_(std::make_shared<Returned>()) {}
+PublishedBytesPool::~PublishedBytesPool() = default;
+
 absl::StatusOr<std::shared_ptr<PublishedBytes>> PublishedBytesPool::Stage(
     uint64_t size_bytes, bool wants_shared_memory, const std::function<bool(const SharedMemorySegment&)>& may_reuse) {
-  const auto is_reusable = [&](const std::shared_ptr<PublishedBytes>& memory) {
-    if (memory->bytes().size() != size_bytes) return false;
-    if (!wants_shared_memory) return true;
-    return memory->segment() != nullptr && may_reuse(*memory->segment());
-  };
-  std::shared_ptr<PublishedBytes> found;
-  // What is free and not fit for this version is given back first, so that there are never more than two and those
-  // still read.
-  known_.erase(std::remove_if(known_.begin(), known_.end(),
-                              [&](const std::shared_ptr<PublishedBytes>& memory) {
-                                if (memory.use_count() > 1) return false;
-                                if (found != nullptr || !is_reusable(memory)) return true;
-                                found = memory;
-                                return false;
-                              }),
-               known_.end());
-  if (found != nullptr) {
-    // The last holder's reads are over before we write.
-    std::atomic_thread_fence(std::memory_order_acquire);
-    return found;
+  std::vector<std::shared_ptr<PublishedBytes>> free;
+  {
+    MutexLock lock(&returned_->mutex);
+    free.swap(returned_->free);
   }
+  // What is free and not fit for this version is given up, so that there are never more than two and those still read.
+  const auto found = std::find_if(free.begin(), free.end(), [&](const std::shared_ptr<PublishedBytes>& memory) {
+    if (memory->bytes().size() != size_bytes) return false;
+    return !wants_shared_memory || (memory->segment() != nullptr && may_reuse(*memory->segment()));
+  });
+  std::shared_ptr<PublishedBytes> memory;
+  if (found != free.end()) {
+    memory = *found;
+  } else {
+    free.clear();
+    LEEWAY_ASSIGN_OR_RETURN(memory, Allocate(size_bytes, wants_shared_memory));
+  }
+  PublishedBytes* const bytes = memory.get();
+  return std::shared_ptr<PublishedBytes>(bytes,
+                                         [returned = returned_, memory = std::move(memory)](PublishedBytes*) mutable {
+                                           MutexLock lock(&returned->mutex);
+                                           returned->free.push_back(std::move(memory));
+                                         });
+}
 
+absl::StatusOr<std::shared_ptr<PublishedBytes>> PublishedBytesPool::Allocate(uint64_t size_bytes,
+                                                                             bool wants_shared_memory) const {
   if (wants_shared_memory) {
     absl::StatusOr<std::shared_ptr<PublishedBytes>> shared = PublishedBytes::InSharedMemory(run_, size_bytes);
-    if (shared.ok()) {
-      known_.push_back(*shared);
-      return shared;
-    }
+    if (shared.ok()) return shared;
     LEEWAY_LOG_WARNING("weights go to receivers over gRPC instead of shared memory: {}", shared.status().ToString());
   }
-  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<PublishedBytes> pages, PublishedBytes::InPrivateMemory(size_bytes));
-  known_.push_back(pages);
-  return pages;
+  return PublishedBytes::InPrivateMemory(size_bytes);
 }
 
 }  // namespace leeway

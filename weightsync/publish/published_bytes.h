@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -33,22 +32,27 @@ class PublishedBytes {
 };
 
 // Which memory the next version is written to. Two lie in turn under the committed and the staged version, so that
-// pages are touched for the first time only twice; a third exists while somebody still reads an older version. Not
-// thread-safe (holders may let go on any thread).
+// pages are touched for the first time only twice; a third exists while somebody still reads an older version. Stage is
+// for one caller; holders may let go on any thread, also after the pool is gone.
 class PublishedBytesPool {
  public:
-  explicit PublishedBytesPool(std::string run) : run_(std::move(run)) {}
+  explicit PublishedBytesPool(std::string run);
+  ~PublishedBytesPool();
 
-  // Memory of this size that nobody else holds. `wants_shared_memory`: receivers would map it; then memory that exists
-  // already is taken only if `may_reuse` says that they all can (they have it mapped). Falls back to private memory,
-  // with a warning, when shared memory is short. RESOURCE_EXHAUSTED: no memory at all.
+  // Memory of this size that nobody else holds; it comes back when the last holder lets go. `wants_shared_memory`:
+  // receivers would map it; then memory that exists already is taken only if `may_reuse` says that they all can (they
+  // have it mapped). Falls back to private memory, with a warning, when shared memory is short. RESOURCE_EXHAUSTED: no
+  // memory at all.
   absl::StatusOr<std::shared_ptr<PublishedBytes>> Stage(
       uint64_t size_bytes, bool wants_shared_memory, const std::function<bool(const SharedMemorySegment&)>& may_reuse);
 
  private:
+  struct Returned;
+
+  absl::StatusOr<std::shared_ptr<PublishedBytes>> Allocate(uint64_t size_bytes, bool wants_shared_memory) const;
+
   const std::string run_;
-  // Everything given out and not yet forgotten; ours alone when its use count is 1.
-  std::vector<std::shared_ptr<PublishedBytes>> known_;
+  const std::shared_ptr<Returned> returned_;
 };
 
 }  // namespace leeway

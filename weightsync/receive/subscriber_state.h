@@ -76,15 +76,13 @@ class SubscriberState {
   void OnTime(MonotonicTime now);
   MonotonicTime next_deadline() const;
 
-  // ---- the engine's side, see WeightSubscriber
-  // ------------------------------------------------------------------------
+  // ---- the engine's side, see WeightSubscriber ----
   bool has_newer() const { return newer_.has_value(); }
   std::optional<CommittedWeights> TakeNewer();
   void NoteCommitted(const v1::WeightsVersion& weights, const std::string& digest);
   void ReportSwapped(const v1::WeightsVersion& weights, absl::Duration took);
 
-  // ---- output and questions
-  // -------------------------------------------------------------------------------------------
+  // ---- output and questions ----
   std::vector<v1::ReceiverMessage> TakeOutgoing();
   bool is_fenced() const { return is_fenced_; }
   const std::string& fence_reason() const { return fence_reason_; }
