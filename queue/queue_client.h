@@ -1,7 +1,8 @@
 #ifndef LEEWAY_QUEUE_QUEUE_CLIENT_H_
 #define LEEWAY_QUEUE_QUEUE_CLIENT_H_
 
-// The queue as its two kinds of users see it. gRPC implementations: queue_grpc_client.h; in memory, for tests: fake_queue_client.h.
+// The queue as its two kinds of users see it. gRPC implementations: queue_grpc_client.h; in memory, for tests:
+// fake_queue_client.h.
 
 #include <cstdint>
 #include <functional>
@@ -15,8 +16,8 @@
 
 namespace leeway {
 
-// Towards the queue as one rollout worker. Thread-safe. Errors of all calls: ABORTED = this identity is fenced, register again;
-// UNAVAILABLE = the queue does not answer; DEADLINE_EXCEEDED.
+// Towards the queue as one rollout worker. Thread-safe. Errors of all calls: ABORTED = this identity is fenced,
+// register again; UNAVAILABLE = the queue does not answer; DEADLINE_EXCEEDED.
 class QueueWorkerClient {
  public:
   virtual ~QueueWorkerClient() = default;
@@ -25,14 +26,17 @@ class QueueWorkerClient {
   virtual absl::StatusOr<v1::RegisterResponse> Register(const std::string& name, const std::string& run_fingerprint,
                                                         absl::Duration timeout) = 0;
   // Long poll, blocks at most `wait` (plus a margin for the network).
-  virtual absl::StatusOr<v1::AcquireTicketsResponse> AcquireTickets(uint32_t max_members, const v1::WeightsVersion& holds,
+  virtual absl::StatusOr<v1::AcquireTicketsResponse> AcquireTickets(uint32_t max_members,
+                                                                    const v1::WeightsVersion& holds,
                                                                     absl::Duration wait) = 0;
-  // Does not block. Sequence numbers, chunking, and sending again after FULL are the client's business; `done` is called once, on a thread of
-  // the client, with the final answer (never FULL) or the error. Order of answers = order of calls.
+  // Does not block. Sequence numbers, chunking, and sending again after FULL are the client's business; `done` is
+  // called once, on a thread of the client, with the final answer (never FULL) or the error. Order of answers = order
+  // of calls.
   virtual void Push(v1::Trajectory trajectory, std::function<void(absl::StatusOr<v1::PushAnswer>)> done) = 0;
   // Trajectories handed to Push and not answered yet: the worker's own back-pressure.
   virtual int64_t unanswered_pushes() const = 0;
-  virtual absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request, absl::Duration timeout) = 0;
+  virtual absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request,
+                                                          absl::Duration timeout) = 0;
 };
 
 // One group of a leased batch: trajectories by member, complete.
@@ -52,7 +56,8 @@ struct LeasedBatch {
   uint64_t lag_limit = 0;
 };
 
-// Towards the queue as the trainer. Blocking calls, each at most `timeout`. ABORTED = another lineage is current: exit and restore.
+// Towards the queue as the trainer. Blocking calls, each at most `timeout`. ABORTED = another lineage is current: exit
+// and restore.
 class QueueTrainerClient {
  public:
   virtual ~QueueTrainerClient() = default;

@@ -19,8 +19,8 @@
 #include "queue/wire/push_pipeline.h"
 #include "rpc/backoff.h"
 #include "rpc/channel.h"
-#include "rpc/client_stream.h"
 #include "rpc/retrying_caller.h"
+#include "rpc/streams/client_stream.h"
 
 namespace leeway {
 namespace {

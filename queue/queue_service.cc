@@ -7,8 +7,8 @@
 #include "base/executor.h"
 #include "leeway/v1/queue.grpc.pb.h"
 #include "queue/wire/lease_stream.h"
-#include "rpc/server_stream.h"
 #include "rpc/status_mapping.h"
+#include "rpc/streams/server_stream.h"
 
 namespace leeway {
 namespace {

@@ -24,7 +24,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ta
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  // Despite its name the time that one attempt to connect may take: a loaded machine needs more than its floor of 100 ms.
+  // Despite its name the time that one attempt to connect may take: a loaded machine needs more than its floor of 100
+  // ms.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
   // A proxy of the environment has no business on loopback; an own subchannel keeps channels' connections apart.

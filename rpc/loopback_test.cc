@@ -17,10 +17,10 @@
 #include "gtest/gtest.h"
 #include "leeway/v1/queue.grpc.pb.h"
 #include "rpc/channel.h"
-#include "rpc/client_stream.h"
 #include "rpc/retrying_caller.h"
 #include "rpc/server.h"
-#include "rpc/server_stream.h"
+#include "rpc/streams/client_stream.h"
+#include "rpc/streams/server_stream.h"
 #include "rpc/unary_call.h"
 
 namespace leeway {

@@ -16,7 +16,7 @@
 #include "leeway/v1/weights.grpc.pb.h"
 #include "rpc/backoff.h"
 #include "rpc/channel.h"
-#include "rpc/client_stream.h"
+#include "rpc/streams/client_stream.h"
 #include "weightsync/manifest.h"
 #include "weightsync/receive/double_buffer.h"
 #include "weightsync/receive/subscriber_state.h"

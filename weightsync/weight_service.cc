@@ -15,7 +15,7 @@
 #include "base/status_macros.h"
 #include "leeway/v1/weights.grpc.pb.h"
 #include "rpc/server.h"
-#include "rpc/server_stream.h"
+#include "rpc/streams/server_stream.h"
 #include "weightsync/manifest.h"
 #include "weightsync/publish/published_bytes.h"
 #include "weightsync/publish/publisher_state.h"

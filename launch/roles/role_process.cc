@@ -51,8 +51,8 @@ void PrepareProcess() {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 16 << 20);
   signal(SIGPIPE, SIG_IGN);
-  // A channel whose calls fail at once is polled in the background only: at gRPC's own 5 s a process that was started a moment before its peer
-  // would find it 5 s late. gRPC reads this when it starts.
+  // A channel whose calls fail at once is polled in the background only: at gRPC's own 5 s a process that was started a
+  // moment before its peer would find it 5 s late. gRPC reads this when it starts.
   setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "100", /*replace=*/0);
 }
 

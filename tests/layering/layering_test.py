@@ -116,13 +116,16 @@ def main():
         check_file(path, text, breaches.append, warnings.append)
         top = path.split("/")[0]
         count = text.count("\n")
-        if path.endswith("_test.cc"):
+        if re.search(r"_test(_[a-z]+)?\.(h|cc)$", path):
             test_lines[top] = test_lines.get(top, 0) + count
         elif top not in ("tests", "benchmarks", "examples") and not os.path.basename(path).startswith("fake_"):
             line_counts[path] = count
             if not path.endswith("_main.cc"):
                 product_lines[top] = product_lines.get(top, 0) + count
     for path in files:
+        if path.startswith("tests/") and path.endswith(".py"):
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                test_lines["tests"] = test_lines.get("tests", 0) + file.read().count("\n")
         if path.endswith((".h", ".cc", ".cu", ".py", ".proto")):
             folder = os.path.dirname(path)
             per_folder[folder] = per_folder.get(folder, 0) + 1

@@ -10,7 +10,7 @@
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "rpc/server_stream.h"
+#include "rpc/streams/server_stream.h"
 #include "weightsync/transport/bucket_codec.h"
 
 namespace leeway {

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_RPC_CLIENT_STREAM_H_
-#define LEEWAY_RPC_CLIENT_STREAM_H_
+#ifndef LEEWAY_RPC_STREAMS_CLIENT_STREAM_H_
+#define LEEWAY_RPC_STREAMS_CLIENT_STREAM_H_
 
 #include <functional>
 #include <memory>
@@ -10,9 +10,9 @@
 #include "base/mutex.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
-#include "rpc/outgoing_queue.h"
 #include "rpc/status_mapping.h"
-#include "rpc/stream_handler.h"
+#include "rpc/streams/outgoing_queue.h"
+#include "rpc/streams/stream_handler.h"
 
 namespace leeway {
 
@@ -164,4 +164,4 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_RPC_CLIENT_STREAM_H_
+#endif  // LEEWAY_RPC_STREAMS_CLIENT_STREAM_H_

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_RPC_STREAM_HANDLER_H_
-#define LEEWAY_RPC_STREAM_HANDLER_H_
+#ifndef LEEWAY_RPC_STREAMS_STREAM_HANDLER_H_
+#define LEEWAY_RPC_STREAMS_STREAM_HANDLER_H_
 
 #include <cstddef>
 
@@ -32,4 +32,4 @@ struct StreamOptions {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_RPC_STREAM_HANDLER_H_
+#endif  // LEEWAY_RPC_STREAMS_STREAM_HANDLER_H_

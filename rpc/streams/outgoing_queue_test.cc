@@ -1,4 +1,4 @@
-#include "rpc/outgoing_queue.h"
+#include "rpc/streams/outgoing_queue.h"
 
 #include <string>
 

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_RPC_SERVER_STREAM_H_
-#define LEEWAY_RPC_SERVER_STREAM_H_
+#ifndef LEEWAY_RPC_STREAMS_SERVER_STREAM_H_
+#define LEEWAY_RPC_STREAMS_SERVER_STREAM_H_
 
 #include <functional>
 #include <memory>
@@ -10,9 +10,9 @@
 #include "base/executor.h"
 #include "base/mutex.h"
 #include "grpcpp/support/server_callback.h"
-#include "rpc/outgoing_queue.h"
 #include "rpc/status_mapping.h"
-#include "rpc/stream_handler.h"
+#include "rpc/streams/outgoing_queue.h"
+#include "rpc/streams/stream_handler.h"
 
 namespace leeway {
 
@@ -275,4 +275,4 @@ class ServerWriteStream final : public grpc::ServerWriteReactor<Response> {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_RPC_SERVER_STREAM_H_
+#endif  // LEEWAY_RPC_STREAMS_SERVER_STREAM_H_

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_RPC_OUTGOING_QUEUE_H_
-#define LEEWAY_RPC_OUTGOING_QUEUE_H_
+#ifndef LEEWAY_RPC_STREAMS_OUTGOING_QUEUE_H_
+#define LEEWAY_RPC_STREAMS_OUTGOING_QUEUE_H_
 
 #include <cstddef>
 #include <deque>
@@ -60,4 +60,4 @@ class OutgoingQueue {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_RPC_OUTGOING_QUEUE_H_
+#endif  // LEEWAY_RPC_STREAMS_OUTGOING_QUEUE_H_
