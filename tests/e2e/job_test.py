@@ -19,13 +19,14 @@ ledger/issued_total""".split() + [f"ledger/{state}" for state in lw.LEDGER_STATE
 
 
 def learns():
-    """A minute of sort5: reward rises well above chance, and the run directory holds what users rely on."""
+    """150 steps of sort5: reward rises well above chance, and the run directory holds what users rely on."""
     with lw.Workspace("learns") as folder:
-        job = lw.Job("sort5.toml", folder, "learns", ["trainer.steps=60", "eval.every=30", "eval.episodes=256", "checkpoint.every=30"]).run(timeout=400)
+        job = lw.Job("sort5.toml", folder, "learns", ["trainer.steps=150", "optimizer.schedule=constant", "eval.every=75", "eval.episodes=256",
+                                                      "checkpoint.every=50"]).run(timeout=400)
         lines = job.metrics()
         lw.check_conservation(lines)
         trained = [line for line in lines if line["step"] >= 1]
-        assert [line["step"] for line in trained] == list(range(1, 61)), [line["step"] for line in trained]
+        assert [line["step"] for line in trained] == list(range(1, 151)), [line["step"] for line in trained]
         for line in trained:
             missing = [name for name in FIXED_NAMES if name not in line]
             assert not missing, f"step {line['step']} lacks {missing}"
@@ -34,9 +35,9 @@ def learns():
         first = sum(line["reward/mean"] for line in trained[:5]) / 5
         last = sum(line["reward/mean"] for line in trained[-5:]) / 5
         assert first < 0.06, f"reward starts at {first:.3f}: chance is about 0.02"
-        assert last > first + 0.08, f"reward went from {first:.3f} to {last:.3f} in 60 steps"
+        assert last > first + 0.2, f"reward went from {first:.3f} to {last:.3f} in 150 steps"
         evaluated = {line["version"] for line in lines if "eval/reward" in line}
-        assert {1, 31, 61} <= evaluated, evaluated
+        assert {1, 76, 151} <= evaluated, evaluated
         for name in ("config.toml", "summary.json", "schedule.jsonl", "trajectories", "checkpoints/latest", "logs", "tensorboard", "trace.json"):
             assert (job.directory / name).exists(), f"no {name} in the run directory"
         report = lw.check_inspect(job)
