@@ -73,12 +73,17 @@ absl::StatusOr<std::pair<std::string, Armed>> ParseOne(absl::string_view item) {
   return std::make_pair(std::string(name_and_action.first), armed);
 }
 
-absl::Status ArmIn(Registry* registry, absl::string_view specification) {
+absl::StatusOr<std::map<std::string, Armed>> Parse(absl::string_view specification) {
   std::map<std::string, Armed> armed;
   for (absl::string_view item : absl::StrSplit(specification, ',', absl::SkipEmpty())) {
     LEEWAY_ASSIGN_OR_RETURN(auto parsed, ParseOne(item));
     armed.insert(std::move(parsed));
   }
+  return armed;
+}
+
+absl::Status ArmIn(Registry* registry, absl::string_view specification) {
+  LEEWAY_ASSIGN_OR_RETURN(auto armed, Parse(specification));
   MutexLock lock(&registry->mutex);
   registry->armed = std::move(armed);
   registry->hits.clear();
@@ -86,6 +91,8 @@ absl::Status ArmIn(Registry* registry, absl::string_view specification) {
 }
 
 }  // namespace
+
+absl::Status FailpointCheck(absl::string_view specification) { return Parse(specification).status(); }
 
 absl::Status FailpointArm(absl::string_view specification) { return ArmIn(TheRegistry(), specification); }
 

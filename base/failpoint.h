@@ -19,6 +19,8 @@
 
 namespace leeway {
 
+// INVALID_ARGUMENT, naming the bad part, unless the text follows the grammar above. Arms nothing.
+absl::Status FailpointCheck(absl::string_view specification);
 // Arms failpoints by the grammar above; replaces what was armed. INVALID_ARGUMENT names the bad part.
 absl::Status FailpointArm(absl::string_view specification);
 void FailpointDisarmAll();

@@ -21,6 +21,9 @@
 namespace leeway {
 namespace {
 
+// The trainer must not be done before the evaluation is.
+constexpr int64_t kStepsToCome = 1'000'000;
+
 // Waits for the evaluation of one version. On the supervisor's thread.
 class EvaluationMonitor : public SupervisionObserver {
  public:
@@ -154,10 +157,10 @@ ExitCode EvaluateCommand(const EvaluateArguments& arguments) {
   std::vector<std::string> words = {paths.config()};
   words.insert(words.end(), arguments.overrides.begin(), arguments.overrides.end());
   const int64_t episodes = arguments.episodes > 0 ? arguments.episodes : existing->GetInteger("eval.episodes");
-  for (const std::string& word :
-       {fmt::format("run.directory={}", scratch.path()), std::string("run.name=eval"),
-        fmt::format("trainer.steps={}", *step + 1), fmt::format("eval.every={}", std::max<int64_t>(*step, 1)),
-        fmt::format("eval.episodes={}", episodes), std::string("checkpoint.every=0")}) {
+  for (const std::string& word : {fmt::format("run.directory={}", scratch.path()), std::string("run.name=eval"),
+                                  fmt::format("trainer.steps={}", *step + kStepsToCome),
+                                  fmt::format("eval.every={}", std::max<int64_t>(*step, 1)),
+                                  fmt::format("eval.episodes={}", episodes), std::string("checkpoint.every=0")}) {
     words.push_back(word);
   }
   const PreparedConfig prepared = PrepareConfig(words);
@@ -170,14 +173,16 @@ ExitCode EvaluateCommand(const EvaluateArguments& arguments) {
   if (!binaries.ok()) return Fail(binaries.status());
   absl::StatusOr<std::unique_ptr<PosixSpawner>> spawner = PosixSpawner::Create();
   if (!spawner.ok()) return Fail(spawner.status());
+  absl::StatusOr<std::vector<Supervisor::Child>> children =
+      PlanChildren(config, RunPaths(prepared.run_directory), *binaries, ProcessEnvironment());
+  if (!children.ok()) return Fail(children.status());
   absl::StatusOr<RunDirectory> run = RunDirectory::Open(prepared.run_directory, config);
   if (!run.ok()) return Fail(run.status());
   if (const absl::Status copied = CopyCheckpoint(paths, run->paths(), *step); !copied.ok()) return Fail(copied);
   absl::StatusOr<std::unique_ptr<StatusFeed>> feed = StatusFeed::Start(QueueAddressOf(config, run->paths()));
   if (!feed.ok()) return Fail(feed.status());
   EvaluationMonitor monitor(config, static_cast<uint64_t>(*step) + 1, feed->get());
-  Supervisor supervisor(SupervisionOptionsOf(config),
-                        PlanChildren(config, run->paths(), *binaries, ProcessEnvironment()), spawner->get(), &monitor);
+  Supervisor supervisor(SupervisionOptionsOf(config), *std::move(children), spawner->get(), &monitor);
   const ExitCode code = supervisor.Run();
   if (code != ExitCode::kDone || !monitor.result().complete()) {
     fmt::print(stderr, "no result: {}\n", supervisor.policy().reason());

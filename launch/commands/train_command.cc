@@ -74,6 +74,9 @@ ExitCode TrainCommand(const std::vector<std::string>& arguments) {
   // Before any thread: signals are for the spawner alone.
   absl::StatusOr<std::unique_ptr<PosixSpawner>> spawner = PosixSpawner::Create();
   if (!spawner.ok()) return Fail(spawner.status());
+  absl::StatusOr<std::vector<Supervisor::Child>> children =
+      PlanChildren(config, RunPaths(prepared.run_directory), *binaries, ProcessEnvironment());
+  if (!children.ok()) return Fail(children.status());
   absl::StatusOr<RunDirectory> run = RunDirectory::Open(prepared.run_directory, config);
   if (!run.ok()) return Fail(run.status());
   Terminal terminal(stdout, absl::Seconds(config.GetReal("run.status_interval")));
@@ -82,8 +85,7 @@ ExitCode TrainCommand(const std::vector<std::string>& arguments) {
   if (!feed.ok()) return Fail(feed.status());
   const MonotonicTime start = RealClock()->Now();
   JobMonitor monitor(config, run->paths(), feed->get(), &terminal);
-  Supervisor supervisor(SupervisionOptionsOf(config),
-                        PlanChildren(config, run->paths(), *binaries, ProcessEnvironment()), spawner->get(), &monitor);
+  Supervisor supervisor(SupervisionOptionsOf(config), *std::move(children), spawner->get(), &monitor);
   JobEnd end;
   end.code = supervisor.Run();
   end.reason = supervisor.policy().reason();

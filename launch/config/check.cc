@@ -9,7 +9,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/failpoint.h"
 #include "fmt/format.h"
 #include "formats/model_config.h"
 #include "launch/roles/task_options.h"
@@ -33,7 +32,6 @@ class Checker {
     CheckTrainer();
     CheckPlaces();
     CheckPorts();
-    CheckFaults();
     return std::move(errors_);
   }
 
@@ -259,15 +257,6 @@ class Checker {
         bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 && listen(fd, 1) == 0;
     close(fd);
     if (!is_free) Error(key, fmt::format("port {}{} is busy; choose another one", port, remark));
-  }
-
-  void CheckFaults() {
-    for (const char* key : {"fault.queue", "fault.rollout", "fault.trainer"}) {
-      if (Text(key).empty()) continue;
-      const absl::Status armed = FailpointArm(Text(key));
-      FailpointDisarmAll();
-      if (!armed.ok()) Error(key, std::string(armed.message()));
-    }
   }
 
   const Config& config_;

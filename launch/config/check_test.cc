@@ -122,9 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
                "model.directory", "no such folder"},
         Broken{"RunNameWithSlash", "run.name = \"a/b\"\n[task]\nname = \"sort5\"\n", 1, 12, "run.name", "without '/'"},
         Broken{"ForeignHost", "[task]\nname = \"sort5\"\n[queue]\naddress = \"example.org:80\"\n", 4, 11,
-               "queue.address", "example.org"},
-        Broken{"BadFailpoint", "[task]\nname = \"sort5\"\n[fault]\nqueue = \"x=explode\"\n", 4, 9, "fault.queue",
-               "explode"}),
+               "queue.address", "example.org"}),
     [](const ::testing::TestParamInfo<Broken>& test) { return std::string(test.param.name); });
 
 TEST_F(CheckTest, WarmStartNeedsDemonstrations) {

@@ -50,7 +50,6 @@ std::string SectionDocumentation(const std::string& section) {
       {"weights", "Publishing weights to the rollout workers."},
       {"trajectories", "Trajectories kept for people."},
       {"metrics", "Prometheus endpoints."},
-      {"fault", "Fault injection, for tests of leeway itself."},
   };
   const auto found = documentation->find(section);
   return found == documentation->end() ? "" : found->second;

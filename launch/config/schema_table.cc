@@ -214,10 +214,6 @@ void AddOutputKeys(Table& t) {
   t.push_back(Integer("trajectories.groups", 1).AtLeast(1).Unit("groups").ReadBy("trainer").Doc("Groups kept of such a step."));
   t.push_back(Integer("metrics.port", 0).AtLeast(0).AtMost(65000).ReadBy("queue, rollout, trainer")
       .Doc("Prometheus: the queue serves /metrics here, the trainer one above, rollout worker i at + 2 + i. 0 = off."));
-  for (const char* role : {"queue", "rollout", "trainer"}) {
-    t.push_back(String(fmt::format("fault.{}", role), "").ReadBy("launcher")
-        .Doc("Fault injection: failpoints armed in the process's first life, name=action[@hit][,...], action kill, hang, delay:MS or error."));
-  }
 }
 // clang-format on
 

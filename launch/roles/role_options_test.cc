@@ -15,8 +15,10 @@
 namespace leeway {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
@@ -90,29 +92,44 @@ TEST(RoleOptionsTest, EveryKeyIsReadSomewhere) {
     source += text.str();
   }
   for (const KeyInfo& info : Schema()) {
-    const bool is_assembled = info.section() == "fault";  // "fault." + role
-    EXPECT_TRUE(is_assembled || source.find('"' + info.key() + '"') != std::string::npos)
-        << info.key() << " is read by nobody";
+    EXPECT_TRUE(source.find('"' + info.key() + '"') != std::string::npos) << info.key() << " is read by nobody";
   }
 }
 
 TEST(LaunchPlanTest, PlansQueueTrainerAndWorkers) {
   Config config = ResolvedDefaults();
   config.Set("rollout.workers", int64_t{2}, Place{});
-  config.Set("fault.rollout", std::string("a=kill"), Place{});
-  const auto children = PlanChildren(config, RunPaths("/runs/x"), "/bin/of", {{"LEEWAY_FAILPOINTS_TRAINER", "b=hang"}});
+  const auto children = PlanChildren(config, RunPaths("/runs/x"), "/bin/of", {});
+  ASSERT_TRUE(children.ok());
   std::vector<std::string> names;
-  for (const auto& child : children) names.push_back(child.process.name);
+  for (const auto& child : *children) names.push_back(child.process.name);
   EXPECT_THAT(names, ElementsAre("queue-0", "trainer-0", "rollout-0", "rollout-1"));
-  EXPECT_EQ(children[3].command.executable, "/bin/of/leeway-rollout");
-  EXPECT_THAT(children[3].command.arguments, ElementsAre("/runs/x/config.toml", "--rank", "1"));
-  EXPECT_EQ(children[3].command.log_path, "/runs/x/logs/rollout-1.log");
-  EXPECT_THAT(children[0].first_life_environment, IsEmpty());
-  EXPECT_THAT(children[1].first_life_environment, ElementsAre(Pair("LEEWAY_FAILPOINTS", "b=hang")));
-  EXPECT_THAT(children[2].first_life_environment, ElementsAre(Pair("LEEWAY_FAILPOINTS", "a=kill")));
-  EXPECT_THAT(children[2].command.environment, Contains(Pair("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")));
-  EXPECT_THAT(PlanChildren(config, RunPaths("/r"), "/b", {{"GLIBC_TUNABLES", "mine"}})[0].command.environment,
-              IsEmpty());
+  const Supervisor::Child& last = children->back();
+  EXPECT_EQ(last.command.executable, "/bin/of/leeway-rollout");
+  EXPECT_THAT(last.command.arguments, ElementsAre("/runs/x/config.toml", "--rank", "1"));
+  EXPECT_EQ(last.command.log_path, "/runs/x/logs/rollout-1.log");
+  EXPECT_THAT(last.command.environment, Contains(Pair("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")));
+  const auto tuned = PlanChildren(config, RunPaths("/r"), "/b", {{"GLIBC_TUNABLES", "mine"}});
+  EXPECT_THAT(tuned->front().command.environment, IsEmpty());
+}
+
+TEST(LaunchPlanTest, FailpointsAreByRoleByRankAndByStart) {
+  Config config = ResolvedDefaults();
+  config.Set("rollout.workers", int64_t{2}, Place{});
+  const auto children = PlanChildren(config, RunPaths("/r"), "/b",
+                                     {{"LEEWAY_FAILPOINTS_TRAINER", "b=hang"},
+                                      {"LEEWAY_FAILPOINTS_ROLLOUT", "a=kill;;c=error@2"},
+                                      {"LEEWAY_FAILPOINTS_ROLLOUT_1", ""}});
+  ASSERT_TRUE(children.ok());
+  const std::string variable = "LEEWAY_FAILPOINTS";
+  EXPECT_THAT((*children)[0].environment_of_start, IsEmpty());
+  EXPECT_THAT((*children)[1].environment_of_start, ElementsAre(ElementsAre(Pair(variable, "b=hang"))));
+  EXPECT_THAT((*children)[2].environment_of_start,
+              ElementsAre(ElementsAre(Pair(variable, "a=kill")), IsEmpty(), ElementsAre(Pair(variable, "c=error@2"))));
+  EXPECT_THAT((*children)[3].environment_of_start, ElementsAre(IsEmpty()));
+  const auto bad = PlanChildren(config, RunPaths("/r"), "/b", {{"LEEWAY_FAILPOINTS_QUEUE", "a=kill;b=explode"}});
+  EXPECT_EQ(bad.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(bad.status().message()), AllOf(HasSubstr("LEEWAY_FAILPOINTS_QUEUE"), HasSubstr("explode")));
 }
 
 }  // namespace

@@ -4,6 +4,9 @@
 
 #include <filesystem>
 
+#include "absl/strings/str_split.h"
+#include "base/failpoint.h"
+#include "base/status_macros.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -17,12 +20,31 @@ std::string UpperCase(std::string text) {
   return text;
 }
 
+using Variables = std::map<std::string, std::string>;
+
+// What a process gets at each of its starts.
+absl::StatusOr<std::vector<Variables>> FailpointsOfStarts(const std::string& role, int64_t rank,
+                                                          const Variables& environment) {
+  const std::string of_role = "LEEWAY_FAILPOINTS_" + UpperCase(role);
+  auto found = environment.find(fmt::format("{}_{}", of_role, rank));
+  if (found == environment.end()) found = environment.find(of_role);
+  std::vector<Variables> starts;
+  if (found == environment.end()) return starts;
+  for (const absl::string_view part : absl::StrSplit(found->second, ';')) {
+    if (const absl::Status parsed = FailpointCheck(part); !parsed.ok())
+      return absl::InvalidArgumentError(fmt::format("{}: {}", found->first, std::string(parsed.message())));
+    starts.emplace_back();
+    if (!part.empty()) starts.back()["LEEWAY_FAILPOINTS"] = std::string(part);
+  }
+  return starts;
+}
+
 }  // namespace
 
-std::vector<Supervisor::Child> PlanChildren(const Config& config, const RunPaths& paths, const std::string& binaries,
-                                            const std::map<std::string, std::string>& environment) {
+absl::StatusOr<std::vector<Supervisor::Child>> PlanChildren(const Config& config, const RunPaths& paths,
+                                                            const std::string& binaries, const Variables& environment) {
   std::vector<Supervisor::Child> children;
-  const auto add = [&](const std::string& role, ProcessRole kind, int64_t count) {
+  const auto add = [&](const std::string& role, ProcessRole kind, int64_t count) -> absl::Status {
     for (int64_t rank = 0; rank < count; ++rank) {
       Supervisor::Child child;
       child.process = {fmt::format("{}-{}", role, rank), kind};
@@ -32,16 +54,14 @@ std::vector<Supervisor::Child> PlanChildren(const Config& config, const RunPaths
       // Huge pages halve the cost of first touches (glibc reads this before main).
       if (environment.count("GLIBC_TUNABLES") == 0)
         child.command.environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1";
-      std::string failpoints = config.GetString("fault." + role);
-      if (const auto found = environment.find("LEEWAY_FAILPOINTS_" + UpperCase(role)); found != environment.end())
-        failpoints = found->second;
-      if (!failpoints.empty()) child.first_life_environment["LEEWAY_FAILPOINTS"] = failpoints;
+      LEEWAY_ASSIGN_OR_RETURN(child.environment_of_start, FailpointsOfStarts(role, rank, environment));
       children.push_back(std::move(child));
     }
+    return absl::OkStatus();
   };
-  add("queue", ProcessRole::kQueue, 1);
-  add("trainer", ProcessRole::kTrainer, config.GetInteger("trainer.ranks"));
-  add("rollout", ProcessRole::kRollout, config.GetInteger("rollout.workers"));
+  LEEWAY_RETURN_IF_ERROR(add("queue", ProcessRole::kQueue, 1));
+  LEEWAY_RETURN_IF_ERROR(add("trainer", ProcessRole::kTrainer, config.GetInteger("trainer.ranks")));
+  LEEWAY_RETURN_IF_ERROR(add("rollout", ProcessRole::kRollout, config.GetInteger("rollout.workers")));
   return children;
 }
 

@@ -13,10 +13,14 @@
 namespace leeway {
 
 // The processes of a run on this machine: queue, trainer, rollout workers, each with its command line, log and
-// environment. Failpoints (fault.<role>, and LEEWAY_FAILPOINTS_<ROLE> of `environment`, which wins) are armed in a
-// process's first life only, so that what they kill can come back. `binaries`: the folder of the role binaries.
-std::vector<Supervisor::Child> PlanChildren(const Config& config, const RunPaths& paths, const std::string& binaries,
-                                            const std::map<std::string, std::string>& environment);
+// environment. `binaries`: the folder of the role binaries.
+//
+// Failpoints (base/failpoint.h) come from two variables of `environment`: LEEWAY_FAILPOINTS_<ROLE>_<RANK>, or else
+// LEEWAY_FAILPOINTS_<ROLE>. Parts divided by ';' are for the first start, the first restart, and so on; further
+// restarts have none, so that what is killed can come back. INVALID_ARGUMENT names a variable that can not be read.
+absl::StatusOr<std::vector<Supervisor::Child>> PlanChildren(const Config& config, const RunPaths& paths,
+                                                            const std::string& binaries,
+                                                            const std::map<std::string, std::string>& environment);
 
 // The folder of this program's own executable, where the role binaries lie too. NOT_FOUND names the ones that are
 // missing.

@@ -45,6 +45,7 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
   state.is_running = false;
   switch (phase_) {
     case Phase::kFinishing:
+      if (info.role == ProcessRole::kTrainer) TerminateRunning(std::nullopt, &actions);
       break;
     case Phase::kDraining:
       // The trainer needs the queue for its last checkpoint, so the queue goes after it.
@@ -91,13 +92,7 @@ std::vector<SupervisionAction> SupervisionPolicy::OnInterrupt(MonotonicTime now)
   if (phase_ != Phase::kRunning) return KillRunning();
   reason_ = "interrupted";
   exit_code_ = ExitCode::kOther;
-  const auto trainer_runs = [this] {
-    for (size_t i = 0; i < processes_.size(); ++i) {
-      if (processes_[i].role == ProcessRole::kTrainer && states_[i].is_running) return true;
-    }
-    return false;
-  };
-  if (!trainer_runs()) {
+  if (!TrainerRuns()) {
     Finish(ExitCode::kOther, reason_, now, &actions);
     return actions;
   }
@@ -165,7 +160,15 @@ void SupervisionPolicy::Finish(ExitCode code, std::string reason, MonotonicTime 
   reason_ = std::move(reason);
   kill_at_ = now + options_.finish_timeout;
   for (State& state : states_) state.restart_at.reset();
-  TerminateRunning(std::nullopt, actions);
+  // A trainer that still runs wants to checkpoint, and needs the queue for it: the queue goes after it.
+  TerminateRunning(TrainerRuns() ? std::optional<ProcessRole>(ProcessRole::kQueue) : std::nullopt, actions);
+}
+
+bool SupervisionPolicy::TrainerRuns() const {
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    if (processes_[i].role == ProcessRole::kTrainer && states_[i].is_running) return true;
+  }
+  return false;
 }
 
 void SupervisionPolicy::ScheduleRestart(int process, const ChildExit& exit, MonotonicTime now,

@@ -103,6 +103,7 @@ class SupervisionPolicy {
   void ScheduleRestart(int process, const ChildExit& exit, MonotonicTime now, std::vector<SupervisionAction>* actions);
   void TerminateRunning(std::optional<ProcessRole> except, std::vector<SupervisionAction>* actions);
   std::vector<SupervisionAction> KillRunning();
+  bool TrainerRuns() const;
   bool HasHope(ProcessRole role) const;
 
   const SupervisionOptions options_;

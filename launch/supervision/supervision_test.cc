@@ -149,6 +149,14 @@ TEST_F(SupervisorTest, StallEndsTheJobNamingTheCulprit) {
   EXPECT_THAT(supervisor_.policy().reason(), HasSubstr("ticket 17"));
 }
 
+TEST_F(SupervisorTest, QueueStaysUntilTheTrainerHasGone) {
+  spawner_.At(After(3), [this] { observer_.next.stall_diagnosis = "nothing moves"; });
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kStalled);
+  const std::vector<std::string> ends(spawner_.history.begin() + 4, spawner_.history.end());
+  EXPECT_THAT(ends,
+              ElementsAre("signal trainer-0 15", "signal rollout-0 15", "signal rollout-1 15", "signal queue-0 15"));
+}
+
 TEST_F(SupervisorTest, GoalEndsTheJobWithZero) {
   spawner_.At(After(3), [this] { observer_.next.goal = "evaluation is complete"; });
   EXPECT_EQ(supervisor_.Run(), ExitCode::kDone);

@@ -81,8 +81,10 @@ void Supervisor::StartProcess(int process) {
     return;
   }
   ProcessCommand command = child.command;
-  if (policy_.restarts(process) == 0)
-    command.environment.insert(child.first_life_environment.begin(), child.first_life_environment.end());
+  if (const size_t start = policy_.restarts(process); start < child.environment_of_start.size()) {
+    const std::map<std::string, std::string>& added = child.environment_of_start[start];
+    command.environment.insert(added.begin(), added.end());
+  }
   const absl::StatusOr<int> pid = spawner_->Spawn(command);
   if (!pid.ok()) {
     observer_->OnEvent(

@@ -36,8 +36,8 @@ class Supervisor {
   struct Child {
     SupervisionPolicy::Process process;
     ProcessCommand command;
-    // Added to the command's environment when the process is started for the first time, not when it is restarted.
-    std::map<std::string, std::string> first_life_environment;
+    // [0] is added to the command's environment at the first start, [1] at the first restart, and so on.
+    std::vector<std::map<std::string, std::string>> environment_of_start;
   };
   // All pointers outlive the object.
   Supervisor(SupervisionOptions options, std::vector<Child> children, ProcessSpawner* spawner,
