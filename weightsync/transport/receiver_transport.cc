@@ -6,6 +6,15 @@
 #include "base/status_macros.h"
 
 namespace leeway {
+namespace {
+
+// Not OK when a test wants the bucket damaged on its way.
+absl::Status CameIntact() {
+  LEEWAY_FAILPOINT_STATUS("weights_receiver_corrupted_bucket");
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status ReadAllBuckets(BucketReader* reader, const TransferRequest& request, absl::Span<std::byte> destination,
                             const std::function<bool()>& is_wanted) {
@@ -17,6 +26,8 @@ absl::Status ReadAllBuckets(BucketReader* reader, const TransferRequest& request
     if (request.deadline.HasPassed()) return absl::DeadlineExceededError("the transfer took too long");
     const uint64_t size = std::min(request.bucket_bytes, request.total_bytes - offset);
     LEEWAY_RETURN_IF_ERROR(reader->Read(offset, destination.subspan(offset, size)));
+    // One bit, as a faulty line would: only the digest can tell.
+    if (!CameIntact().ok()) destination[offset + size / 2] ^= std::byte{0x10};
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/failpoint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "weightsync/transport/fake_receiver_transport.h"
@@ -180,6 +181,17 @@ TEST(ReadAllBucketsTest, StopsWhenTheLoadIsNoLongerWantedOrTooLate) {
   EXPECT_EQ(received, "012???????");
   request.deadline = Deadline::After(absl::ZeroDuration());
   EXPECT_EQ(ReadAllBuckets(reader.get(), request, span, kWanted).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(ReadAllBucketsTest, TheFailpointDamagesOneBitOfOneBucketAndReportsNothing) {
+  FakeReceiverTransport transport(std::string("0123456789"));
+  ASSERT_TRUE(FailpointArm("weights_receiver_corrupted_bucket=error@2").ok());
+  std::string received;
+  EXPECT_TRUE(Receive(&transport, Request("", 10, 4), &received).ok());
+  FailpointDisarmAll();
+  EXPECT_EQ(received.substr(0, 6), "012345");
+  EXPECT_EQ(received[6], '6' ^ 0x10);
+  EXPECT_EQ(received.substr(7), "789");
 }
 
 TEST(ReadAllBucketsTest, InjectedFaultsAreOneBitOrAnErrorOrSilence) {
