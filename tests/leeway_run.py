@@ -26,6 +26,25 @@ def program(name="leeway"):
     return str(path)
 
 
+def start_of(pid):
+    """When the process started, in the kernel's ticks; None once it is gone (a zombie is). With the pid it names one process for ever."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def wait_until_gone(processes, timeout):
+    """Waits for the end of processes given as (pid, role, start); returns those that are left."""
+    deadline = time.monotonic() + timeout
+    while True:
+        left = [process for process in processes if start_of(process[0]) == process[2]]
+        if not left or time.monotonic() >= deadline:
+            return left
+        time.sleep(0.02)
+
+
 class Job:
     """One `leeway train`, in a run directory of its own below `parent`."""
 
@@ -90,6 +109,15 @@ class Job:
                 role = os.path.basename(command[0].decode()).removeprefix("leeway-")
                 found.append((int(entry.name), role))
         return found
+
+    def identified_children(self):
+        """(pid, role, start) of the job's processes: asked for before the launcher ends, good for looking after them afterwards."""
+        return [(pid, role, start_of(pid)) for pid, role in self.children()]
+
+    def log(self, process):
+        """What the process ("rollout-1") logged so far, in all its lives."""
+        path = self.directory / "logs" / f"{process}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     def wait_for(self, condition, timeout, what):
         """Polls until condition(self) holds; fails when the job ends or time runs out before."""
