@@ -177,6 +177,15 @@ def check_inspect(job):
     return report
 
 
+def check_states_partition_time(job, tolerance=0.02):
+    """`leeway inspect`: the states of each role cover its wall time; returns the report."""
+    report = check_inspect(job)
+    assert set(report["unaccounted_share"]) == {"queue", "rollout", "trainer"}, report["unaccounted_share"]
+    for role, share in report["unaccounted_share"].items():
+        assert abs(share) <= tolerance, f"{role}: states cover all but {share:.3f} of its wall time"
+    return report
+
+
 class Workspace:
     """A temporary folder that is kept when the test fails, and named."""
 

@@ -1,10 +1,12 @@
-"""Whole jobs with a tiny model: does it learn, is synchronous equal to asynchronous at S = 0, does the staleness bound hold.
+"""Whole jobs with a tiny model: does it learn, is synchronous equal to asynchronous at S = 0, does the staleness bound hold, does it resume, and
+what does an environment cost that hangs.
 
 Usage: job_test.py [test …]
 """
 
 import os
 import pathlib
+import re
 import signal
 import sys
 
@@ -40,9 +42,7 @@ def learns():
         assert {1, 76, 151} <= evaluated, evaluated
         for name in ("config.toml", "summary.json", "schedule.jsonl", "trajectories", "checkpoints/latest", "logs", "tensorboard", "trace.json"):
             assert (job.directory / name).exists(), f"no {name} in the run directory"
-        report = lw.check_inspect(job)
-        for role, share in report["unaccounted_share"].items():
-            assert abs(share) <= 0.02, f"{role}: states cover all but {share:.3f} of its wall time"
+        lw.check_states_partition_time(job)
 
 
 def synchronous_equals_asynchronous():
@@ -75,20 +75,29 @@ def staleness_bound():
             largest = max(line["staleness/max"] for line in lines)
             assert largest == budget, f"budget {budget}: the largest lag is {largest}"
             assert lines[-1]["ledger/stale"] == 0
-        # Order ready with dropping: the bound holds and drops are counted.
-        job = lw.Job("lake4x4.toml", folder, "ready",
-                     ["trainer.steps=25", "staleness.budget=1", "staleness.order=ready", "staleness.breach=drop", "queue.max_groups=256",
-                      "trainer.groups_per_step=4", "trainer.group_size=4", "task.latency=lognormal(median=20ms, sigma=1.5)", "eval.every=0"]).run()
-        lines = [line for line in job.metrics() if line["step"] >= 1]
+        # Order ready: one group in five has an episode that is 30 times slower than the others, and is overtaken by many steps meanwhile.
+        late = ["trainer.steps=25", "staleness.budget=1", "staleness.order=ready", "queue.max_groups=256", "trainer.groups_per_step=4",
+                "trainer.group_size=4", "task.latency=lognormal(median=3ms, sigma=2)", "eval.every=0"]
+        dropped = lw.Job("tiny.toml", folder, "drop", [*late, "staleness.breach=drop"]).run()
+        lines = [line for line in dropped.metrics() if line["step"] >= 1]
         lw.check_conservation(lines)
         assert max(line["staleness/max"] for line in lines) <= 1
-        # Mask: no token beyond the budget is trained.
-        job = lw.Job("lake4x4.toml", folder, "mask",
-                     ["trainer.steps=25", "staleness.budget=1", "staleness.order=ready", "staleness.breach=mask", "queue.max_groups=256",
-                      "trainer.groups_per_step=4", "trainer.group_size=4", "task.latency=lognormal(median=20ms, sigma=1.5)", "eval.every=0"]).run()
-        lines = [line for line in job.metrics() if line["step"] >= 1]
+        last = lines[-1]
+        assert last["ledger/stale"] > 0, "nothing was too late: this job shows nothing"
+        # Every step trained its four groups all the same, and what was dropped was issued on top of them.
+        assert last["ledger/trained"] + last["ledger/settled"] == 25 * 4
+        assert last["ledger/issued_total"] == 25 * 4 + last["ledger/stale"]
+        assert sum(line["tokens/masked"] for line in lines) == 0
+        # Mask: nothing is dropped, and no token beyond the budget is trained.
+        masked = lw.Job("tiny.toml", folder, "mask", [*late, "staleness.breach=mask"]).run()
+        lines = [line for line in masked.metrics() if line["step"] >= 1]
         lw.check_conservation(lines)
         assert max(line["staleness/max"] for line in lines) <= 1, "a masked token was counted as trained"
+        assert sum(line["tokens/masked"] for line in lines) > 0, "nothing was too late: this job shows nothing"
+        assert lines[-1]["ledger/stale"] == 0
+        assert lines[-1]["ledger/issued_total"] == 25 * 4
+        for line in lines:
+            assert sum(line["staleness/histogram"]) == line["tokens/trained"], f"step {line['step']}: {line['staleness/histogram']}"
 
 
 def resumes():
@@ -99,14 +108,60 @@ def resumes():
         for name, stop in (("terminated", signal.SIGTERM), ("killed", signal.SIGKILL)):
             job = lw.Job("tiny.toml", folder, name, common).start()
             job.wait_for(lambda job: job.steps_done() >= 15, 120, "step 15")
+            children = job.identified_children()
+            assert sorted(role for _, role, _ in children) == ["queue", "rollout", "trainer"], children
             job.process.send_signal(stop)
             job.process.wait(60)
-            # A killed launcher leaves no orphans.
-            leftover = [pid for pid, _ in job.children()]
-            assert not leftover, leftover
+            # Nobody outlives the launcher, even one that could not say goodbye.
+            left = lw.wait_until_gone(children, 10)
+            assert not left, f"{name}: still running 10 s after the launcher's end: {left}"
             again = lw.Job("tiny.toml", folder, name, common).run()
             lw.check_conservation(again.metrics())
             assert lw.checkpoint_digests(again.checkpoint(40)) == lw.checkpoint_digests(calm.checkpoint(40)), f"{name} differs"
+
+
+HANG_NAMED = re.compile(r"sort5: (ticket|evaluation) (\d+) member (\d+) \(issue (\d+), attempt (\d+)\): (reset_timeout|step_timeout): (.*)")
+
+
+def hung_environment():
+    """Environments that never answer: each is named within its deadline, costs its own episode and nothing else, and the job goes on."""
+    with lw.Workspace("hung") as folder:
+        # `block` holds the environment's thread for ever, `hang` only its answer. One attempt, so that a hang is a failed episode.
+        hangs = ["task.faults=faults(hang=0.01, block=0.01)", "rollout.reset_timeout=0.4", "rollout.step_timeout=0.4", "rollout.max_attempts=1"]
+        steps, groups, size = 20, 8, 4
+        for policy in ("train", "refill"):
+            job = lw.Job("tiny.toml", folder, policy, [*hangs, f"queue.short_group={policy}"]).run(timeout=120)
+            lines = [line for line in job.metrics() if line["step"] >= 1]
+            lw.check_conservation(job.metrics())
+            lw.check_states_partition_time(job)
+            assert [line["step"] for line in lines] == list(range(1, steps + 1))
+            # Named: which task, ticket, member and attempt, which call, and how long it was waited for.
+            named = HANG_NAMED.findall(job.log("rollout-0"))
+            hung = {(int(ticket), int(member)) for kind, ticket, member, *_ in named if kind == "ticket"}
+            assert len(hung) == sum(kind == "ticket" for kind, *_ in named) and len(hung) >= 10, f"{policy}: {named}"
+            for kind, ticket, member, _, attempt, code, message in named:
+                assert attempt == "1" and "gave no answer within 400ms" in message, (kind, ticket, member, message)
+                assert message.startswith("reset" if code == "reset_timeout" else "step of turn 1"), (code, message)
+            assert job.summary()["restarts"] == 0
+            # Paid for: a group that lacks members is trained without them, or another is played in its place.
+            episodes = sum(round(line["tokens/trained"] / line["length/trained_mean"]) for line in lines)
+            last = lines[-1]
+            assert last["ledger/trained"] + last["ledger/settled"] == steps * groups
+            if policy == "train":
+                tickets = {ticket for ticket, _ in hung}
+                too_short = {ticket for ticket in tickets if sum(other == ticket for other, _ in hung) > size - 2}
+                assert last["ledger/failed"] == len(too_short), (last["ledger/failed"], too_short)
+                lacking = sum(ticket not in too_short for ticket, _ in hung)
+                assert episodes == steps * groups * size - lacking, f"{episodes} episodes were trained, {lacking} hung"
+            else:
+                assert last["ledger/failed"] == len({ticket for ticket, _ in hung}), (last["ledger/failed"], sorted(hung))
+                assert episodes == steps * groups * size, f"{episodes} episodes were trained"
+            assert last["ledger/issued_total"] == steps * groups + last["ledger/failed"]
+            # No step and no evaluation waited longer than for one hang and one in the group that replaced it.
+            assert last["time/wall_s"] < 2 * 0.4 * (steps + 3) + 5, f"{policy}: {last['time/wall_s']:.1f} s"
+            # Evaluations report theirs as failed, never as a reward.
+            for line in (line for line in job.metrics() if "eval/failed" in line):
+                assert line["eval/complete"] == 1 and 0 < line["eval/failed"] < line["eval/episodes"], line
 
 
 lw.main({
@@ -114,4 +169,5 @@ lw.main({
     "synchronous_equals_asynchronous": synchronous_equals_asynchronous,
     "staleness_bound": staleness_bound,
     "resumes": resumes,
+    "hung_environment": hung_environment,
 })
