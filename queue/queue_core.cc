@@ -88,7 +88,8 @@ bool QueueCore::VersionExists(const v1::WeightsVersion& weights) const {
 }
 
 bool QueueCore::run_complete() const {
-  return phase_ == Phase::kOpen && step_ > options_.staleness.steps && evaluation_.idle();
+  const uint64_t steps = options_.staleness.steps;
+  return phase_ == Phase::kOpen && step_ > steps && ledger_.settled_step() >= steps && evaluation_.idle();
 }
 
 bool QueueCore::checkpoint_wanted() const {

@@ -215,7 +215,8 @@ class QueueCore {
   // Newest committed version, and the digest of its weights.
   const v1::WeightsVersion& committed() const { return committed_; }
   const std::string& committed_digest() const { return committed_digest_; }
-  // All steps are trained and all evaluations are over.
+  // All steps are trained and settled (until then a trainer that dies goes back and needs workers again), and all
+  // evaluations are over.
   bool run_complete() const;
   bool draining() const { return draining_; }
   // Trained, unsettled payloads leave too little room for the next batch: the trainer should write a checkpoint.

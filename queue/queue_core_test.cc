@@ -73,6 +73,9 @@ TEST(QueueCoreTest, NoTicketBeyondTheEndOfTheRun) {
   driver.StartTrainer();
   EXPECT_EQ(driver.RunAll(worker), 6);  // 3 steps of 2, although S = 4 would allow 10
   for (uint64_t step = 1; step <= 3; ++step) ASSERT_EQ(driver.Train(step).size(), 2u);
+  // Its trainer may still die before the last checkpoint, and train the last step again.
+  EXPECT_FALSE(driver.Acquire(worker, 1).run_complete());
+  ASSERT_TRUE(driver.core().Settle(driver.lineage(), 3).ok());
   const v1::AcquireTicketsResponse end = driver.Acquire(worker, 1);
   EXPECT_EQ(end.cause(), "run_complete");
   EXPECT_TRUE(end.run_complete());

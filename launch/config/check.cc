@@ -13,6 +13,7 @@
 #include "formats/model_config.h"
 #include "launch/roles/task_options.h"
 #include "launch/roles/trainer_role.h"
+#include "model/model_files.h"
 #include "rpc/address.h"
 
 namespace leeway {
@@ -87,7 +88,20 @@ class Checker {
       Error("model.directory", fmt::format("no such folder: {}", directory));
       return;
     }
-    const std::string config_path = directory + "/config.json";
+    const size_t before = errors_.size();
+    CompareWithModel(directory + "/config.json");
+    if (errors_.size() > before) return;
+    // Without this the trainer would find out, when everything else has been started.
+    if (const absl::Status weights = ::leeway::CheckModelDirectory(directory); !weights.ok()) {
+      Error("model.directory",
+            fmt::format(
+                "{}; fetch or convert that model again, or leave model.directory empty to start from random weights",
+                std::string(weights.message())));
+    }
+  }
+
+  void CompareWithModel(const std::string& config_path) {
+    std::error_code error;
     if (!std::filesystem::exists(config_path, error)) return;
     std::stringstream text;
     text << std::ifstream(config_path).rdbuf();
@@ -96,10 +110,11 @@ class Checker {
       Error("model.directory", std::string(llama.status().message()));
       return;
     }
-    const auto compare = [&](const char* key, const char* name, int64_t theirs) {
-      if (Integer(key) != theirs) {
+    const auto compare = [&](const char* key, const char* name, auto theirs) {
+      const auto ours = std::get<decltype(theirs)>(config_.Get(key));
+      if (ours != theirs) {
         Error(config_.IsDefault(key) ? "model.directory" : key,
-              fmt::format("{} = {}, but {} says {} = {}", key, Integer(key), config_path, name, theirs));
+              fmt::format("{} = {}, but {} says {} = {}", key, ours, config_path, name, theirs));
       }
     };
     compare("model.hidden", "hidden_size", llama->hidden_size);
@@ -108,6 +123,14 @@ class Checker {
     compare("model.key_value_heads", "num_key_value_heads", llama->num_key_value_heads);
     compare("model.head_dim", "head_dim", llama->head_dim);
     compare("model.intermediate", "intermediate_size", llama->intermediate_size);
+    compare("model.tied_head", "tie_word_embeddings", llama->tie_word_embeddings);
+    compare("model.rope_theta", "rope_theta", llama->rope.theta);
+    compare("model.rms_epsilon", "rms_norm_eps", llama->rms_norm_eps);
+    if (Integer("model.max_positions") > llama->max_position_embeddings) {
+      Error(config_.IsDefault("model.max_positions") ? "model.directory" : "model.max_positions",
+            fmt::format("sequences need {} positions, but {} says max_position_embeddings = {}",
+                        Integer("model.max_positions"), config_path, llama->max_position_embeddings));
+    }
     if (resolved_.tokenizer != nullptr && llama->vocab_size != resolved_.tokenizer->vocabulary_size()) {
       Error("model.directory",
             fmt::format("vocabularies differ: {} has {} tokens, task {} uses the {} vocabulary of {}", config_path,

@@ -10,15 +10,19 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/file_system.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launch/commands/prepared_config.h"
+#include "launch/roles/task_options.h"
 #include "launch/run/run_directory.h"
+#include "model/model_files.h"
 
 namespace leeway {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -210,6 +214,41 @@ TEST_F(CheckTest, ModelOfAnotherVocabularyIsRefused) {
   ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
   EXPECT_THAT(errors[0].ToString(), HasSubstr(":4:13: model.directory: vocabularies differ: "));
   EXPECT_THAT(errors[0].message, HasSubstr("32000"));
+}
+
+TEST_F(CheckTest, BrokenInitialWeightsAreRefusedBeforeAnythingStarts) {
+  const std::string text = std::string(kTask) + "[model]\ndirectory = \"model\"\nhidden = 16\nlayers = 1\nheads = 2\n";
+  std::ofstream(file()) << kTask;
+  const PreparedConfig prepared = PrepareConfig({file(), "model.hidden=16", "model.layers=1", "model.heads=2"});
+  ASSERT_THAT(prepared.errors, IsEmpty());
+  ModelDirectory model;
+  model.shape = ShapeOf(prepared.resolved.config, prepared.resolved.tokenizer->vocabulary_size());
+  model.parameters.resize(static_cast<size_t>(model.shape.ParameterCount()));
+  ASSERT_TRUE(WriteModelDirectory(RealFileSystem(), directory_ + "/model", model).ok());
+  EXPECT_THAT(Check(text), IsEmpty());
+
+  const std::string weights = directory_ + "/model/model.safetensors";
+  std::filesystem::resize_file(weights, std::filesystem::file_size(weights) - 1);
+  std::vector<Diagnostic> errors = Check(text);
+  ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
+  EXPECT_EQ(errors[0].place.ToString(), file() + ":4:13");
+  EXPECT_THAT(errors[0].message, AllOf(HasSubstr(weights), HasSubstr("leave model.directory empty")));
+  std::filesystem::remove(directory_ + "/model/config.json");
+  errors = Check(text);
+  ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
+  EXPECT_THAT(errors[0].message, HasSubstr(directory_ + "/model/config.json"));
+
+  // The rest of what the trainer compares.
+  model.shape.tied_head = false;
+  model.shape.rope_theta = 5e5;
+  model.shape.max_positions = 4;
+  model.parameters.resize(static_cast<size_t>(model.shape.ParameterCount()));
+  ASSERT_TRUE(WriteModelDirectory(RealFileSystem(), directory_ + "/model", model).ok());
+  errors = Check(text);
+  ASSERT_THAT(errors, SizeIs(3)) << FormatDiagnostics(errors);
+  EXPECT_THAT(errors[0].message, HasSubstr("tie_word_embeddings = false"));
+  EXPECT_THAT(errors[1].message, HasSubstr("model.rope_theta = 10000, but"));
+  EXPECT_THAT(errors[2].message, HasSubstr("max_position_embeddings = 4"));
 }
 
 TEST_F(CheckTest, ResolvingIsIdempotentAndKeepsTheFingerprint) {

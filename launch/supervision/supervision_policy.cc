@@ -64,7 +64,7 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
       } else if (exit.is_clean() && info.role == ProcessRole::kTrainer) {
         Finish(ExitCode::kDone, "training is complete", now, &actions);
       } else if (exit.is_clean()) {
-        state.is_given_up = true;  // a worker that was told that the run is complete
+        state.has_ended_cleanly = true;
       } else if (IsHopeless(exit)) {
         Finish(static_cast<ExitCode>(exit.exit_code), fmt::format("{} ended with {}", info.name, exit.ToString()), now,
                &actions);
@@ -189,6 +189,12 @@ void SupervisionPolicy::ScheduleRestart(int process, const ChildExit& exit, Mono
   for (int i = 0; i < state.restarts_in_row && pause < options_.max_backoff; ++i) pause *= 2;
   ++state.restarts_in_row;
   state.restart_at = now + std::min(pause, options_.max_backoff);
+  if (info.role != ProcessRole::kTrainer) return;
+  for (State& other : states_) {
+    if (!other.has_ended_cleanly) continue;
+    other.has_ended_cleanly = false;
+    other.restart_at = state.restart_at;
+  }
 }
 
 bool SupervisionPolicy::HasHope(ProcessRole role) const {

@@ -51,7 +51,9 @@ struct SupervisionAction {
 //
 // Rules: a rollout worker or the trainer that dies is started again after a back-off, unless its exit code says that
 // another try can not help (2, 3, 6) or it has used up its restarts. A worker beyond its cap is given up; the job goes
-// on while another lives. The queue holds the ledger in memory: its death ends the job.
+// on while another lives. A worker that ends cleanly was told that the run is complete; a trainer that dies after that
+// may have to train again, so the workers come back together with it. The queue holds the ledger in memory: its death
+// ends the job.
 class SupervisionPolicy {
  public:
   struct Process {
@@ -94,6 +96,7 @@ class SupervisionPolicy {
   struct State {
     bool is_running = false;
     bool is_given_up = false;
+    bool has_ended_cleanly = false;
     int restarts_in_row = 0;
     int total_restarts = 0;
     std::optional<MonotonicTime> restart_at;

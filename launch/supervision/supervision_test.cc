@@ -76,6 +76,17 @@ TEST_F(SupervisorTest, WorkerThatEndsCleanlyIsNotRestarted) {
   EXPECT_EQ(supervisor_.policy().restarts(2), 0);
 }
 
+TEST_F(SupervisorTest, WorkersThatEndedComeBackWithTheTrainer) {
+  EndAt(1, "rollout-0", {});
+  EndAt(2, "trainer-0", {0, SIGKILL});
+  spawner_.At(After(2.1), [this] { EXPECT_FALSE(supervisor_.policy().is_running(2)); });
+  spawner_.At(After(2.3), [this] { EXPECT_TRUE(supervisor_.policy().is_running(2)); });
+  EndAt(3, "trainer-0", {});
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kDone);
+  EXPECT_EQ(supervisor_.policy().restarts(2), 1);
+  EXPECT_EQ(supervisor_.policy().restarts(3), 0);
+}
+
 TEST_F(SupervisorTest, TrainerIsRestartedUntilItsCap) {
   for (int i = 0; i < 6; ++i) EndAt(20.0 * i + 1, "trainer-0", {static_cast<int>(ExitCode::kPeerLost), 0});
   EXPECT_EQ(supervisor_.Run(), ExitCode::kPeerLost);

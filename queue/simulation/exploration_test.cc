@@ -24,6 +24,8 @@ struct Shape {
 };
 
 // What may happen next.
+constexpr uint64_t kSteps = 2;
+
 enum class Event { kAcquire, kPushFirst, kPushLast, kPushFailure, kKillWorker, kLease, kCommit, kKillTrainer, kSettle };
 
 struct Action {
@@ -37,7 +39,7 @@ class World {
     QueueCoreOptions options;
     options.staleness.groups_per_step = shape.groups_per_step;
     options.staleness.budget = shape.budget;
-    options.staleness.steps = 2;
+    options.staleness.steps = kSteps;
     options.staleness.order = shape.order;
     options.staleness.breach = shape.order == StalenessOrder::kTicket ? StalenessBreach::kWait : StalenessBreach::kDrop;
     options.group_size = shape.group_size;
@@ -131,6 +133,7 @@ class World {
       }
       Apply({Event::kLease});
       Apply({Event::kCommit});
+      if (step_ > kSteps) Apply({Event::kSettle});
     }
     return core_->run_complete();
   }

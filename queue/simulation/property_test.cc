@@ -399,6 +399,9 @@ class Simulation {
       for (int i = 0; i < 20 && !worker.held.empty(); ++i) PushOne(&worker, false);
     }
     if (TryLease()) Commit(false);
+    if (step_ > options_.staleness.steps) {
+      ASSERT_TRUE(core_->Settle(lineage_, options_.staleness.steps).ok());
+    }
     Check();
   }
 
