@@ -40,6 +40,8 @@ float WidenHalf(uint16_t bits) {
   return value;
 }
 
+bool IsReadable(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16; }
+
 absl::Status CopyWidened(const NDArray& array, const std::string& name, float* to) {
   const size_t count = static_cast<size_t>(array.element_count());
   switch (array.dtype()) {
@@ -94,6 +96,72 @@ absl::StatusOr<std::vector<std::string>> WeightFiles(const std::string& director
   return std::vector<std::string>(names.begin(), names.end());
 }
 
+const SafetensorsFile* HolderOf(const std::string& name, absl::Span<const SafetensorsFile> files) {
+  const auto holder =
+      std::find_if(files.begin(), files.end(), [&](const SafetensorsFile& f) { return f.Contains(name); });
+  return holder == files.end() ? nullptr : &*holder;
+}
+
+// Whether the files hold the tensors of this shape, no others, in types that can be read. Touches no tensor bytes.
+absl::Status CheckTensors(const ModelShape& shape, absl::Span<const SafetensorsFile> files) {
+  std::set<std::string> known;
+  std::vector<std::string> missing, misshapen, unexpected;
+  for (const ParameterInfo& info : ParameterLayout(shape)) {
+    known.insert(info.name);
+    const SafetensorsFile* const holder = HolderOf(info.name, files);
+    if (holder == nullptr) {
+      missing.push_back(info.name);
+      continue;
+    }
+    LEEWAY_ASSIGN_OR_RETURN(const NDArray array, holder->Tensor(info.name));
+    if (array.shape() != info.shape) {
+      misshapen.push_back(absl::StrCat(info.name, " is [", absl::StrJoin(array.shape(), ", "), "], expected [",
+                                       absl::StrJoin(info.shape, ", "), "]"));
+    } else if (!IsReadable(array.dtype())) {
+      return absl::InvalidArgumentError(absl::StrCat(holder->path(), ": ", info.name, " has dtype ",
+                                                     std::string(DTypeName(array.dtype())),
+                                                     "; weights must be F32, BF16 or F16"));
+    }
+  }
+  for (const SafetensorsFile& file : files) {
+    for (const SafetensorsEntry& entry : file.entries()) {
+      if (known.count(entry.name) > 0) continue;
+      // Constants that old releases stored, and the second name of a tied head.
+      if (EndsWith(entry.name, "rotary_emb.inv_freq") || (shape.tied_head && entry.name == "lm_head.weight")) continue;
+      unexpected.push_back(entry.name);
+    }
+  }
+  if (missing.empty() && misshapen.empty() && unexpected.empty()) return absl::OkStatus();
+  std::vector<std::string> parts;
+  if (!missing.empty()) parts.push_back(absl::StrCat("missing: ", Listed(missing)));
+  if (!misshapen.empty()) parts.push_back(absl::StrCat("wrong shape: ", Listed(misshapen)));
+  if (!unexpected.empty()) parts.push_back(absl::StrCat("unexpected: ", Listed(unexpected)));
+  return absl::InvalidArgumentError(absl::StrCat(files.empty() ? "no weight files" : files[0].path(),
+                                                 " does not hold the weights that config.json describes; ",
+                                                 absl::StrJoin(parts, "; ")));
+}
+
+struct OpenDirectory {
+  LlamaConfig config;
+  ModelShape shape;
+  std::vector<SafetensorsFile> files;
+};
+
+// Reads config.json and the weight files' headers.
+absl::StatusOr<OpenDirectory> Open(const std::string& directory) {
+  OpenDirectory open;
+  const std::string config_path = JoinPath(directory, kConfigFile);
+  LEEWAY_ASSIGN_OR_RETURN(const std::string text, RealFileSystem()->ReadFile(config_path));
+  LEEWAY_ASSIGN_OR_RETURN(open.config, ParseLlamaConfig(text, config_path));
+  LEEWAY_ASSIGN_OR_RETURN(open.shape, ShapeOf(open.config));
+  LEEWAY_ASSIGN_OR_RETURN(const std::vector<std::string> names, WeightFiles(directory));
+  for (const std::string& name : names) {
+    LEEWAY_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(JoinPath(directory, name)));
+    open.files.push_back(std::move(file));
+  }
+  return open;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelShape> ShapeOf(const LlamaConfig& config) {
@@ -144,59 +212,28 @@ std::vector<NamedTensor> ParameterTensors(const ModelShape& shape, absl::Span<co
 }
 
 absl::StatusOr<std::vector<float>> ReadParameters(const ModelShape& shape, absl::Span<const SafetensorsFile> files) {
+  LEEWAY_RETURN_IF_ERROR(CheckTensors(shape, files));
   std::vector<float> flat(static_cast<size_t>(shape.ParameterCount()));
-  std::set<std::string> known;
-  std::vector<std::string> missing, misshapen, unexpected;
   for (const ParameterInfo& info : ParameterLayout(shape)) {
-    known.insert(info.name);
-    const auto holder =
-        std::find_if(files.begin(), files.end(), [&](const SafetensorsFile& f) { return f.Contains(info.name); });
-    if (holder == files.end()) {
-      missing.push_back(info.name);
-      continue;
-    }
-    LEEWAY_ASSIGN_OR_RETURN(const NDArray array, holder->Tensor(info.name));
-    if (array.shape() != info.shape) {
-      misshapen.push_back(absl::StrCat(info.name, " is [", absl::StrJoin(array.shape(), ", "), "], expected [",
-                                       absl::StrJoin(info.shape, ", "), "]"));
-      continue;
-    }
-    LEEWAY_RETURN_IF_ERROR(
-        CopyWidened(array, absl::StrCat(holder->path(), ": ", info.name), flat.data() + info.offset));
+    const SafetensorsFile& holder = *HolderOf(info.name, files);
+    LEEWAY_ASSIGN_OR_RETURN(const NDArray array, holder.Tensor(info.name));
+    LEEWAY_RETURN_IF_ERROR(CopyWidened(array, absl::StrCat(holder.path(), ": ", info.name), flat.data() + info.offset));
   }
-  for (const SafetensorsFile& file : files) {
-    for (const SafetensorsEntry& entry : file.entries()) {
-      if (known.count(entry.name) > 0) continue;
-      // Constants that old releases stored, and the second name of a tied head.
-      if (EndsWith(entry.name, "rotary_emb.inv_freq") || (shape.tied_head && entry.name == "lm_head.weight")) continue;
-      unexpected.push_back(entry.name);
-    }
-  }
-  if (missing.empty() && misshapen.empty() && unexpected.empty()) return flat;
-  std::vector<std::string> parts;
-  if (!missing.empty()) parts.push_back(absl::StrCat("missing: ", Listed(missing)));
-  if (!misshapen.empty()) parts.push_back(absl::StrCat("wrong shape: ", Listed(misshapen)));
-  if (!unexpected.empty()) parts.push_back(absl::StrCat("unexpected: ", Listed(unexpected)));
-  return absl::InvalidArgumentError(absl::StrCat(files.empty() ? "no weight files" : files[0].path(),
-                                                 " does not hold the weights that config.json describes; ",
-                                                 absl::StrJoin(parts, "; ")));
+  return flat;
+}
+
+absl::Status CheckModelDirectory(const std::string& directory) {
+  LEEWAY_ASSIGN_OR_RETURN(const OpenDirectory open, Open(directory));
+  return CheckTensors(open.shape, open.files);
 }
 
 absl::StatusOr<ModelDirectory> ReadModelDirectory(const std::string& directory) {
-  const std::string config_path = JoinPath(directory, kConfigFile);
-  LEEWAY_ASSIGN_OR_RETURN(const std::string text, RealFileSystem()->ReadFile(config_path));
-  LEEWAY_ASSIGN_OR_RETURN(const LlamaConfig config, ParseLlamaConfig(text, config_path));
+  LEEWAY_ASSIGN_OR_RETURN(const OpenDirectory open, Open(directory));
   ModelDirectory model;
-  LEEWAY_ASSIGN_OR_RETURN(model.shape, ShapeOf(config));
-  model.bos_token_id = config.bos_token_id;
-  model.eos_token_ids = config.eos_token_ids;
-  LEEWAY_ASSIGN_OR_RETURN(const std::vector<std::string> names, WeightFiles(directory));
-  std::vector<SafetensorsFile> files;
-  for (const std::string& name : names) {
-    LEEWAY_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(JoinPath(directory, name)));
-    files.push_back(std::move(file));
-  }
-  LEEWAY_ASSIGN_OR_RETURN(model.parameters, ReadParameters(model.shape, files));
+  model.shape = open.shape;
+  model.bos_token_id = open.config.bos_token_id;
+  model.eos_token_ids = open.config.eos_token_ids;
+  LEEWAY_ASSIGN_OR_RETURN(model.parameters, ReadParameters(model.shape, open.files));
   return model;
 }
 

@@ -44,6 +44,9 @@ absl::StatusOr<std::vector<float>> ReadParameters(const ModelShape& shape, absl:
 // NOT_FOUND: no such directory or files. INVALID_ARGUMENT, UNIMPLEMENTED: as above.
 absl::StatusOr<ModelDirectory> ReadModelDirectory(const std::string& directory);
 
+// What ReadModelDirectory would refuse, from config.json and the headers alone: reads no tensor bytes.
+absl::Status CheckModelDirectory(const std::string& directory);
+
 // Writes config.json and model.safetensors (F32), each atomically, weights first; creates the directory.
 absl::Status WriteModelDirectory(FileSystem* file_system, const std::string& directory, const ModelDirectory& model);
 

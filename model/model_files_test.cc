@@ -73,6 +73,28 @@ TEST_F(ModelFilesTest, MissingUnexpectedAndMisshapenTensorsAreListed) {
   EXPECT_THAT(error, HasSubstr("unexpected: surprise"));
 }
 
+TEST_F(ModelFilesTest, TheCheckSaysWhatReadingWouldSay) {
+  const ModelDirectory model = Model(internal::SmallShape());
+  ASSERT_TRUE(WriteModelDirectory(RealFileSystem(), directory_, model).ok());
+  EXPECT_TRUE(CheckModelDirectory(directory_).ok());
+  const std::string weights = JoinPath(directory_, "model.safetensors");
+  const std::string whole = *RealFileSystem()->ReadFile(weights);
+  std::vector<NamedTensor> tensors = ParameterTensors(model.shape, model.parameters);
+  tensors.pop_back();
+  ASSERT_TRUE(WriteSafetensors(RealFileSystem(), weights, tensors).ok());
+  const std::string one_missing = *RealFileSystem()->ReadFile(weights);
+  for (const std::string& bytes : {whole.substr(0, whole.size() - 1), whole.substr(0, 4), one_missing,
+                                   std::string("version https://git-lfs.github.com/spec/v1\n")}) {
+    ASSERT_TRUE(RealFileSystem()->WriteFileAtomically(weights, bytes).ok());
+    const absl::Status checked = CheckModelDirectory(directory_);
+    EXPECT_FALSE(checked.ok());
+    EXPECT_EQ(checked, ReadModelDirectory(directory_).status());
+    EXPECT_THAT(std::string(checked.message()), HasSubstr(weights));
+  }
+  ASSERT_TRUE(RealFileSystem()->RemoveAll(weights).ok());
+  EXPECT_EQ(CheckModelDirectory(directory_).code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(ModelFilesTest, ShardsAreReadThroughTheIndex) {
   const ModelDirectory model = Model(internal::SmallShape());
   ASSERT_TRUE(WriteModelDirectory(RealFileSystem(), directory_, model).ok());
