@@ -70,6 +70,8 @@ class Trainer::Impl {
   absl::Status SettleStep(uint64_t step);
   absl::Status Finish();
 
+  // Asks until there is an answer: for what the run can not do without.
+  absl::StatusOr<v1::StatusResponse> QueueStatus();
   StepFacts Facts(uint64_t step, const PublishFacts& publish);
   void LookAtQueue(StepFacts* facts);
   void ShowGauges(const StepFacts& facts);
@@ -161,11 +163,9 @@ absl::Status Trainer::Impl::Start() {
   static_cast<void>(restored);
   if (has_checkpoint_ && step > 0) {
     // The lines up to here have counted what the processes did before.
-    const absl::StatusOr<v1::StatusResponse> status = environment_.queue->GetStatus(options_.queue_timeout);
-    if (status.ok()) {
-      times_.SkipAll(*status);
-      generated_tokens_ = status->generated_tokens();
-    }
+    LEEWAY_ASSIGN_OR_RETURN(const v1::StatusResponse status, QueueStatus());
+    times_.SkipAll(status);
+    generated_tokens_ = status.generated_tokens();
   }
   return AddInitialLine();
 }
@@ -225,6 +225,9 @@ absl::Status Trainer::Impl::AddInitialLine() {
   if (wants_line) {
     const StepFacts facts = Facts(0, publish);
     records_.metrics().Add(0, 1, FormatMetricsLine(facts), /*awaits_evaluation=*/true);
+  } else if (records_.metrics().is_waiting()) {
+    LEEWAY_ASSIGN_OR_RETURN(const v1::StatusResponse status, QueueStatus());
+    records_.metrics().OnEvaluations(status);
   }
   last_commit_at_ = environment_.clock->Now();
   return records_.metrics().Flush();
@@ -325,6 +328,10 @@ absl::Status Trainer::Impl::Refuse(uint64_t step, const std::vector<RefusedGroup
   return absl::DataLossError(absl::StrCat("step ", step, ": ", *refused_in_step,
                                           " groups had to be refused, the last (", refused.back().reason, ") because ",
                                           refused.back().detail, "; the retired groups are in the queue's quarantine"));
+}
+
+absl::StatusOr<v1::StatusResponse> Trainer::Impl::QueueStatus() {
+  return patience_("GetStatus", [&] { return environment_.queue->GetStatus(options_.queue_timeout); });
 }
 
 StepFacts Trainer::Impl::Facts(uint64_t step, const PublishFacts& publish) {
@@ -437,9 +444,8 @@ absl::Status Trainer::Impl::Finish() {
   if (is_complete) LEEWAY_RETURN_IF_ERROR(SettleStep(finished_step_));
   environment_.states->Enter("wait:waiting_for_evaluation");
   while (is_complete && records_.metrics().is_waiting() && !stop_requested()) {
-    const absl::StatusOr<v1::StatusResponse> status = environment_.queue->GetStatus(options_.queue_timeout);
-    if (!status.ok()) break;
-    records_.metrics().OnEvaluations(*status);
+    LEEWAY_ASSIGN_OR_RETURN(const v1::StatusResponse status, QueueStatus());
+    records_.metrics().OnEvaluations(status);
     LEEWAY_RETURN_IF_ERROR(records_.metrics().Flush());
     if (records_.metrics().is_waiting()) absl::SleepFor(kEvaluationPoll);
   }

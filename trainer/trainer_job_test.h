@@ -133,15 +133,17 @@ class TrainerJobTest : public ::testing::Test {
     }
     return all;
   }
-  void SetEvaluations(const std::vector<uint64_t>& versions, bool complete = true) {
+  // What the queue says of its evaluations: results, and versions whose evaluation goes on.
+  void SetEvaluations(const std::vector<uint64_t>& done, const std::vector<uint64_t>& running = {}) {
     v1::StatusResponse status;
-    for (uint64_t version : versions) {
+    for (uint64_t version : done) {
       v1::EvaluationResult* result = status.add_evaluations();
       result->mutable_weights()->set_version(version);
       result->set_episodes(16);
       result->set_reward_mean(static_cast<double>(version) / 100);
-      result->set_complete(complete);
+      result->set_complete(true);
     }
+    for (uint64_t version : running) status.add_evaluations()->mutable_weights()->set_version(version);
     queue_->SetStatus(status);
   }
 

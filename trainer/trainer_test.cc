@@ -188,7 +188,7 @@ TEST_F(TrainerTest, EvaluatedVersionsHaveTheirResultInTheirLine) {
 
 TEST_F(TrainerTest, LinesHeldForAnEvaluationSurviveARestart) {
   options_.eval_every = 2;
-  SetEvaluations({1});
+  SetEvaluations({1}, {3, 5});
   on_commit_ = [&](uint64_t version, FakeWeightPublisher*) {
     if (version == 5 && queue_->lineage() == 1) trainer_->RequestStop();
   };
@@ -202,12 +202,52 @@ TEST_F(TrainerTest, LinesHeldForAnEvaluationSurviveARestart) {
   EXPECT_EQ(Lines("metrics.jsonl")[4]["eval/reward"], 0.05);
 }
 
+// Evaluations are not part of the ledger: a new queue only knows of the version that the restore published again.
+TEST_F(TrainerTest, LinesWhoseEvaluationsEndedWithTheQueueAreWrittenAtOnce) {
+  options_.eval_every = 2;
+  options_.steps = 6;
+  options_.evaluation_wait = absl::Seconds(3);
+  SetEvaluations({1}, {3, 5});
+  on_commit_ = [&](uint64_t version, FakeWeightPublisher*) {
+    if (version == 5) trainer_->RequestStop();
+  };
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(Steps("metrics.jsonl"), ElementsAre(0, 1));
+  queue_ = std::make_unique<ReplacingQueue>();
+  SetEvaluations({}, {5});
+  on_commit_ = [&](uint64_t version, FakeWeightPublisher*) {
+    if (version != 6) return;
+    EXPECT_THAT(Steps("metrics.jsonl"), ElementsAre(0, 1, 2, 3));
+    SetEvaluations({5, 7});
+  };
+  ASSERT_TRUE(Run().ok());
+  const std::vector<json> lines = Lines("metrics.jsonl");
+  ASSERT_THAT(Steps("metrics.jsonl"), ElementsAre(0, 1, 2, 3, 4, 5, 6));
+  EXPECT_FALSE(lines[2].contains("eval/complete"));
+  EXPECT_EQ(lines[4]["eval/reward"], 0.05);
+  EXPECT_EQ(lines[6]["eval/reward"], 0.07);
+}
+
+TEST_F(TrainerTest, AQueueThatIsAwayDoesNotEndTheWaitForTheLastEvaluation) {
+  options_.eval_every = 4;
+  SetEvaluations({1}, {5});
+  on_commit_ = [&](uint64_t version, FakeWeightPublisher*) {
+    if (version != 5) return;
+    SetEvaluations({1, 5});
+    // One look for the line of step 4, one for its evaluation.
+    for (int i = 0; i < 2; ++i) queue_->FailNext("GetStatus", absl::UnavailableError("away"));
+  };
+  ASSERT_TRUE(Run().ok());
+  EXPECT_EQ(Lines("metrics.jsonl").back()["eval/reward"], 0.05);
+}
+
 TEST_F(TrainerTest, AnEvaluationThatNeverComesIsGivenUp) {
   options_.eval_every = 4;
+  SetEvaluations({}, {1, 5});
   options_.evaluation_wait = absl::Milliseconds(50);
   ASSERT_TRUE(Run().ok());
   EXPECT_THAT(Steps("metrics.jsonl"), ElementsAre(0, 1, 2, 3, 4));
-  EXPECT_FALSE(Lines("metrics.jsonl")[0].contains("eval/reward"));
+  EXPECT_EQ(Lines("metrics.jsonl")[0]["eval/complete"], 0);
 }
 
 TEST_F(TrainerTest, AnotherSeedIsNotResumed) {

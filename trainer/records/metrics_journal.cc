@@ -31,12 +31,21 @@ void MetricsJournal::Add(uint64_t step, uint64_t version, std::string line, bool
 
 void MetricsJournal::OnEvaluations(const v1::StatusResponse& status) {
   for (Line& line : lines_) {
+    if (!line.line.awaits_evaluation) continue;
+    const v1::EvaluationResult* listed = nullptr;
     for (const v1::EvaluationResult& result : status.evaluations()) {
       // By version alone: a version that a later lineage took over is made of the same bytes. Newest last.
       if (result.weights().version() != line.line.version) continue;
-      if (line.has_result && line.result.complete() && !result.complete()) continue;
-      line.has_result = true;
-      line.result = result;
+      if (listed == nullptr || result.complete() || !listed->complete()) listed = &result;
+    }
+    if (listed != nullptr && listed->complete()) {
+      line.line.json = WithEvaluation(line.line.json, *listed);
+      line.line.awaits_evaluation = false;
+      line.partial.reset();
+    } else if (listed != nullptr) {
+      line.partial = *listed;
+    } else {
+      line.line.awaits_evaluation = false;
     }
   }
 }
@@ -45,9 +54,8 @@ absl::Status MetricsJournal::Flush() {
   std::string text;
   size_t count = 0;
   for (const Line& line : lines_) {
-    const bool is_complete = line.has_result && line.result.complete();
-    if (line.line.awaits_evaluation && !is_complete && clock_->Now() < line.give_up_at) break;
-    text += line.has_result ? WithEvaluation(line.line.json, line.result) : line.line.json;
+    if (line.line.awaits_evaluation && clock_->Now() < line.give_up_at) break;
+    text += line.partial.has_value() ? WithEvaluation(line.line.json, *line.partial) : line.line.json;
     text += '\n';
     ++count;
   }

@@ -4,6 +4,7 @@
 // When a line of metrics.jsonl may be written, and how the file is brought back to a checkpoint.
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,8 @@
 namespace leeway {
 
 // metrics.jsonl: lines in the order of their steps, each complete. A line whose version is evaluated waits for the
-// result, later lines behind it; a result that does not come within `evaluation_wait` is given up (the line says
-// eval/complete 0, or has no evaluation at all). Not thread-safe.
+// result, later lines behind it, while the queue lists that version, and `evaluation_wait` at most; a result that does
+// not come is given up (the line says eval/complete 0, or has no evaluation at all). Not thread-safe.
 class MetricsJournal {
  public:
   MetricsJournal(FileSystem* files, std::string path, absl::Duration evaluation_wait, const Clock* clock)
@@ -32,19 +33,22 @@ class MetricsJournal {
 
   // Steps ascend.
   void Add(uint64_t step, uint64_t version, std::string line, bool awaits_evaluation);
+  // An answer of the queue that is younger than the commits of all lines. The queue lists every evaluation that is not
+  // over: a version that is missing there (a new queue process knows nothing of the evaluations of the last one) never
+  // gets a result.
   void OnEvaluations(const v1::StatusResponse& status);
   // Appends what can be written now.
   absl::Status Flush();
 
-  // Lines not written yet, in order, for the checkpoint.
+  // Lines not written yet, in order, for the checkpoint: with the results that are there.
   std::vector<HeldLine> held() const;
   bool is_waiting() const { return !lines_.empty(); }
 
  private:
   struct Line {
     HeldLine line;
-    bool has_result = false;
-    v1::EvaluationResult result;
+    // What is known of an evaluation that is not complete.
+    std::optional<v1::EvaluationResult> partial;
     MonotonicTime give_up_at;
   };
 

@@ -67,6 +67,34 @@ TEST_F(MetricsJournalTest, LinesBehindAnEvaluatedOneWaitForIt) {
   EXPECT_FALSE(journal.is_waiting());
 }
 
+TEST_F(MetricsJournalTest, AVersionThatTheQueueDoesNotListIsNotWaitedFor) {
+  MetricsJournal journal = Journal();
+  ASSERT_TRUE(journal.Open(2, {{1, 2, true, Line(1)}, {2, 3, true, Line(2)}}, true).ok());
+  journal.OnEvaluations(Evaluation(3, 0, /*complete=*/false));
+  ASSERT_TRUE(journal.Flush().ok());
+  EXPECT_THAT(Written(), ElementsAre(std::pair(1, -1.0)));
+  journal.OnEvaluations(Evaluation(3, 0.5, /*complete=*/true));
+  ASSERT_TRUE(journal.Flush().ok());
+  EXPECT_THAT(Written(), ElementsAre(std::pair(1, -1.0), std::pair(2, 0.5)));
+}
+
+TEST_F(MetricsJournalTest, AResultBehindALineThatWaitsIsHeldWithItsLine) {
+  MetricsJournal journal = Journal();
+  ASSERT_TRUE(journal.Open(0, {}, false).ok());
+  journal.Add(1, 2, Line(1), true);
+  journal.Add(2, 3, Line(2), true);
+  v1::StatusResponse status = Evaluation(2, 0, /*complete=*/false);
+  status.MergeFrom(Evaluation(3, 0.5, /*complete=*/true));
+  journal.OnEvaluations(status);
+  const std::vector<HeldLine> held = journal.held();  // the checkpoint of step 2
+  // A new queue knows nothing of either.
+  MetricsJournal next = Journal();
+  ASSERT_TRUE(next.Open(2, held, true).ok());
+  next.OnEvaluations(v1::StatusResponse());
+  ASSERT_TRUE(next.Flush().ok());
+  EXPECT_THAT(Written(), ElementsAre(std::pair(1, -1.0), std::pair(2, 0.5)));
+}
+
 TEST_F(MetricsJournalTest, TheWaitForAnEvaluationIsBounded) {
   MetricsJournal journal = Journal();
   ASSERT_TRUE(journal.Open(0, {}, false).ok());
