@@ -13,57 +13,6 @@
 
 namespace leeway {
 
-struct ThreadPool::State {
-  Mutex mutex;
-  CondVar wake;
-  std::deque<std::function<void()>> tasks LEEWAY_GUARDED_BY(mutex);
-  bool stopping LEEWAY_GUARDED_BY(mutex) = false;
-  std::vector<std::thread> threads;
-
-  void Work() {
-    while (true) {
-      std::function<void()> task;
-      {
-        MutexLock lock(&mutex);
-        while (tasks.empty() && !stopping) wake.WaitFor(&mutex, absl::InfiniteDuration());
-        if (tasks.empty()) return;
-        task = std::move(tasks.front());
-        tasks.pop_front();
-      }
-      task();
-    }
-  }
-};
-
-ThreadPool::ThreadPool(std::string thread_class, int threads) : state_(std::make_unique<State>()) {
-  LEEWAY_CHECK(threads >= 1) << threads;
-  for (int i = 0; i < threads; ++i) {
-    state_->threads.emplace_back([state = state_.get(), thread_class] {
-      SetThreadClass(thread_class);
-      state->Work();
-    });
-  }
-}
-
-ThreadPool::~ThreadPool() {
-  {
-    MutexLock lock(&state_->mutex);
-    state_->stopping = true;
-  }
-  state_->wake.NotifyAll();
-  for (std::thread& thread : state_->threads) thread.join();
-}
-
-void ThreadPool::Schedule(std::function<void()> task) {
-  {
-    MutexLock lock(&state_->mutex);
-    state_->tasks.push_back(std::move(task));
-  }
-  state_->wake.NotifyOne();
-}
-
-int ThreadPool::threads() const { return static_cast<int>(state_->threads.size()); }
-
 // One job at a time: the caller publishes it by raising `generation`, helpers take ranges and count down `unfinished`.
 struct ParallelFor::State {
   // How long a helper looks for the next job before it sleeps: longer than the gap between two kernels of one pass, far

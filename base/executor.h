@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 
 namespace leeway {
 
@@ -20,20 +19,6 @@ class Executor {
 class InlineExecutor : public Executor {
  public:
   void Schedule(std::function<void()> task) override { task(); }
-};
-
-// A fixed number of threads. `thread_class` (rpc, ledger, compute, env) names them, so that CPU time can be reported by
-// class (base/cpu_time.h). The destructor runs what is queued, then joins.
-class ThreadPool : public Executor {
- public:
-  ThreadPool(std::string thread_class, int threads);
-  ~ThreadPool() override;
-  void Schedule(std::function<void()> task) override;
-  int threads() const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
 };
 
 // Splits [0, count) into at most `threads()` contiguous ranges and runs body(begin, end) on them, the first on the

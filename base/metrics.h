@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -12,17 +11,14 @@
 namespace leeway {
 
 // A process's metrics under their `area/name` names ("queue/groups"). The same values go to metrics.jsonl (through the
-// trainer) and, as `leeway_area_name`, to a Prometheus endpoint. Thread-safe. Values are gauges or cumulative counters,
-// never both.
+// trainer) and, as `leeway_area_name`, to a Prometheus endpoint: there every byte that Prometheus does not take in a
+// name is '_', and names that become equal show the last value. Thread-safe.
 class Metrics {
  public:
   Metrics();
   ~Metrics();
   void SetGauge(absl::string_view name, double value);
-  void AddToCounter(absl::string_view name, double by = 1.0);
-  // Histogram with fixed bounds given at the first call.
-  void Observe(absl::string_view name, double value, const std::vector<double>& bounds);
-  // Gauges and counters as they are now.
+  // As they are now.
   std::map<std::string, double> Snapshot() const;
 
   // Serves /metrics on 127.0.0.1:port (0 = any free one) until the object dies; returns the port.

@@ -6,15 +6,20 @@
 namespace leeway {
 namespace {
 
-TEST(MetricsTest, SnapshotHoldsGaugesAndCounters) {
+TEST(MetricsTest, SnapshotHoldsTheLastValues) {
   Metrics metrics;
   metrics.SetGauge("queue/groups", 3);
   metrics.SetGauge("queue/groups", 5);
-  metrics.AddToCounter("push/accepted");
-  metrics.AddToCounter("push/accepted", 2);
-  metrics.Observe("push/seconds", 0.5, {0.1, 1.0});
-  const std::map<std::string, double> expected = {{"queue/groups", 5}, {"push/accepted", 3}};
+  const std::map<std::string, double> expected = {{"queue/groups", 5}};
   EXPECT_EQ(metrics.Snapshot(), expected);
+}
+
+TEST(MetricsTest, NoNameIsTooOddForPrometheus) {
+  Metrics metrics;
+  for (const char* name : {"episode_failures/exit status 1", "a{b}=\"c\"", "\xff\n:", ""}) metrics.SetGauge(name, 1);
+  metrics.SetGauge("a b", 2);
+  metrics.SetGauge("a-b", 3);  // the same name for Prometheus
+  EXPECT_EQ(metrics.Snapshot().size(), 6u);
 }
 
 TEST(MetricsTest, ServesOnAFreePortAndRefusesATakenOne) {

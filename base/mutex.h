@@ -22,7 +22,6 @@ class LEEWAY_CAPABILITY("mutex") Mutex {
 
   void Lock() LEEWAY_ACQUIRE() { mutex_.lock(); }
   void Unlock() LEEWAY_RELEASE() { mutex_.unlock(); }
-  bool TryLock() LEEWAY_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
 
  private:
   friend class CondVar;

@@ -21,11 +21,6 @@ std::string StateClock::current() const {
   return current_;
 }
 
-absl::Duration StateClock::in_current() const {
-  MutexLock lock(&mutex_);
-  return clock_->Now() - since_;
-}
-
 std::map<std::string, absl::Duration> StateClock::Totals() const {
   MutexLock lock(&mutex_);
   auto totals = totals_;

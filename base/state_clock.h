@@ -24,7 +24,6 @@ class StateClock {
   // Ends the current state and starts `state`. Entering the current state again changes nothing.
   void Enter(absl::string_view state) LEEWAY_EXCLUDES(mutex_);
   std::string current() const LEEWAY_EXCLUDES(mutex_);
-  absl::Duration in_current() const LEEWAY_EXCLUDES(mutex_);
 
   // Time in every state so far, the current one included; the sum is the time since construction.
   std::map<std::string, absl::Duration> Totals() const LEEWAY_EXCLUDES(mutex_);

@@ -20,16 +20,6 @@ TEST(StateClockTest, StatesPartitionTimeSinceConstruction) {
   EXPECT_EQ(totals.at("busy:start"), absl::Seconds(1));
   EXPECT_EQ(totals.at("busy:train"), absl::Seconds(10));
   EXPECT_EQ(totals.at("wait:waiting_for_groups"), absl::Seconds(4));
-  EXPECT_EQ(states.in_current(), absl::Seconds(8));
-}
-
-TEST(StateClockTest, EnteringTheCurrentStateDoesNotRestartIt) {
-  FakeClock clock;
-  StateClock states(&clock, "busy:a");
-  clock.Advance(absl::Seconds(3));
-  states.Enter("busy:a");
-  clock.Advance(absl::Seconds(1));
-  EXPECT_EQ(states.in_current(), absl::Seconds(4));
 }
 
 TEST(StateClockTest, ScopeReturnsToThePreviousState) {
