@@ -228,6 +228,7 @@ class QueueCore {
   absl::Status CheckInvariants() const;
 
   static constexpr int kRememberedAnswers = 4096;
+  static constexpr size_t kFailureCodes = 64;
 
  private:
   // Life of a trainer as the queue sees it.
@@ -305,6 +306,8 @@ class QueueCore {
   v1::PushAnswer JudgeEvaluation(const Worker& worker, const PushedTrajectory& trajectory);
   // Why the tokens' versions are refused; empty if they are not. `*is_void`: they were right once.
   std::string CheckVersions(const TicketRow& row, const VersionUse& versions, bool* is_void) const;
+  // Counts a failed episode or group; codes beyond kFailureCodes different ones count as "other".
+  void CountFailure(const std::string& code);
   void FailMembers(uint64_t ticket, const std::vector<uint32_t>& members, const std::string& code);
   void CompleteGroup(uint64_t ticket);
   // To filtered, stale, failed or cancelled.

@@ -89,7 +89,7 @@ v1::PushAnswer QueueCore::JudgeEvaluation(const Worker& worker, const PushedTraj
   } else {
     evaluation_.Fail(producer, trajectory.summary.key);
   }
-  if (!trajectory.summary.completed && result == v1::ACCEPTED) ++episode_failures_[trajectory.summary.failure_code];
+  if (!trajectory.summary.completed && result == v1::ACCEPTED) CountFailure(trajectory.summary.failure_code);
   if (changes == 1 && evaluation_.idle()) Changed();  // the run may be complete
   return MakeAnswer(result, std::move(reason));
 }
@@ -176,11 +176,16 @@ void QueueCore::MemberResolved(uint64_t ticket) {
   suspicions_.erase(ticket);  // it makes progress
 }
 
+void QueueCore::CountFailure(const std::string& code) {
+  const bool is_told_apart = episode_failures_.size() < kFailureCodes || episode_failures_.count(code) > 0;
+  ++episode_failures_[is_told_apart ? code : "other"];
+}
+
 void QueueCore::FailMembers(uint64_t ticket, const std::vector<uint32_t>& members, const std::string& code) {
   for (uint32_t member : members) {
     LEEWAY_CHECK(ledger_.FailMember(ticket, member).ok()) << ticket << "/" << member;
     MemberResolved(ticket);
-    ++episode_failures_[code];
+    CountFailure(code);
   }
   const uint32_t failed = ledger_.Find(ticket)->CountMembers(MemberRecord::State::kFailed);
   const bool is_hopeless =

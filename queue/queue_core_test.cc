@@ -455,6 +455,21 @@ TEST(QueueCoreTest, ARejectedTrajectoryHasFailedForGoodAndStaysWithTheCaller) {
   EXPECT_EQ(status.episode_failures().at("rejected"), 3u);
 }
 
+TEST(QueueCoreTest, FailureCodesWithoutEndAreCountedTogether) {
+  CoreDriver driver(DriverOptions(1, 1, 0, 10));
+  const v1::WorkerIdentity worker = driver.Register("a");
+  driver.StartTrainer();
+  for (int i = 0; i < 1000; ++i) {
+    const v1::Ticket ticket = driver.Acquire(worker, 1).tickets(0);
+    driver.Push(worker, CoreDriver::Failed(ticket, 0, "code_" + std::to_string(i)));
+  }
+  v1::StatusResponse status;
+  driver.core().FillStatus(driver.now(), &status);
+  EXPECT_EQ(status.episode_failures().at("code_7"), 1u);
+  EXPECT_LE(status.episode_failures_size(), 65);
+  EXPECT_EQ(status.episode_failures().at("other"), 1000u - 64);
+}
+
 TEST(QueueCoreTest, TokensOlderThanTheTicketAreRefused) {
   CoreDriver driver(DriverOptions(1, 1, 2, 10));
   const v1::WorkerIdentity worker = driver.Register("a");

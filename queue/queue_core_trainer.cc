@@ -364,7 +364,7 @@ absl::StatusOr<std::vector<Payload>> QueueCore::RetireGroup(uint64_t lineage, ui
     LEEWAY_ASSIGN_OR_RETURN(Payload payload, store_->Get({ticket, member}));
     payloads.push_back(std::move(payload));
   }
-  ++episode_failures_[reason];
+  CountFailure(reason);
   CloseTicket(ticket, RowState::kFailed, step_);
   return payloads;
 }

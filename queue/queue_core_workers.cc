@@ -65,7 +65,7 @@ void QueueCore::LoseWorker(Worker* worker, const std::string& why) {
     Suspicion& suspicion = suspicions_[ticket];
     if (suspicion.losses == 0) suspicion.finished_before = groups_finished_;
     if (++suspicion.losses >= options_.poison_losses && groups_finished_ > suspicion.finished_before) {
-      ++episode_failures_["suspected_poison"];
+      CountFailure("suspected_poison");
       CloseTicket(ticket, RowState::kFailed, step_);
       continue;
     }

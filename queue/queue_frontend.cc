@@ -212,11 +212,14 @@ bool QueueFrontend::Attempt(Wait* wait, bool is_last, MonotonicTime now, Callbac
 // ---- calls that answer at once -------------------------------------------------------------------------------------
 
 absl::StatusOr<v1::RegisterResponse> QueueFrontend::Register(const v1::RegisterRequest& request) {
-  if (request.name().empty()) return absl::InvalidArgumentError("name is unset");
+  if (!IsWorkerName(request.name())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("name: \"", CutText(request.name()), "\" is not 1 to 64 letters, digits, '-', '_', '.', ':'"));
+  }
   if (request.run_fingerprint() != options_.run_fingerprint) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", request.name(), " was started with another configuration: its fingerprint is \"",
-                     request.run_fingerprint(), "\", the queue's is \"", options_.run_fingerprint, "\""));
+                     CutText(request.run_fingerprint()), "\", the queue's is \"", options_.run_fingerprint, "\""));
   }
   v1::RegisterResponse response;
   *response.mutable_identity() = WithCore([&](QueueCore* core, MonotonicTime now) LEEWAY_NO_THREAD_SAFETY_ANALYSIS {
@@ -250,7 +253,7 @@ absl::StatusOr<v1::AllocateLineageResponse> QueueFrontend::AllocateLineage(const
     LEEWAY_RETURN_IF_ERROR(
         file_system_->WriteFileAtomically(options_.lineage_path, absl::StrCat(response.lineage(), "\n")));
   }
-  LEEWAY_LOG_INFO("trainer {} has lineage {}", request.trainer(), response.lineage());
+  LEEWAY_LOG_INFO("trainer {} has lineage {}", CutText(request.trainer()), response.lineage());
   return response;
 }
 
@@ -290,6 +293,10 @@ absl::StatusOr<v1::LedgerSnapshotResponse> QueueFrontend::LedgerSnapshot(const v
 }
 
 absl::StatusOr<v1::RetireGroupResponse> QueueFrontend::RetireGroup(const v1::RetireGroupRequest& request) {
+  if (!IsFailureCode(request.reason())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("reason: \"", CutText(request.reason()), "\" is not 1 to 64 of a-z, 0-9 and '_'"));
+  }
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<Payload> payloads, WithCore([&](QueueCore* core, MonotonicTime) {
                             return core->RetireGroup(request.lineage(), request.step(), request.ticket(),
                                                      request.reason());
@@ -302,11 +309,12 @@ absl::StatusOr<v1::RetireGroupResponse> QueueFrontend::RetireGroup(const v1::Ret
 }
 
 absl::StatusOr<v1::FenceWorkerResponse> QueueFrontend::FenceWorker(const v1::FenceWorkerRequest& request) {
+  const std::string reason = CutText(request.reason());
   LEEWAY_RETURN_IF_ERROR(WithCore([&](QueueCore* core, MonotonicTime now) {
-    return core->FenceWorker(request.lineage(), request.identity(), request.reason(), now);
+    return core->FenceWorker(request.lineage(), request.identity(), reason, now);
   }));
   LEEWAY_LOG_WARNING("producer {} epoch {} was fenced by the trainer: {}", request.identity().producer_id(),
-                     request.identity().epoch(), request.reason());
+                     request.identity().epoch(), reason);
   return v1::FenceWorkerResponse();
 }
 

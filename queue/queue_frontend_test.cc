@@ -413,6 +413,25 @@ TEST_F(PushSessionTest, AGapEndsTheStreamAfterWhatCameBefore) {
   EXPECT_THAT(answers, HasSubstr("2 is expected"));
 }
 
+TEST_F(PushSessionTest, NamesAndReasonsOfPeersAreNotTakenAsTheyCome) {
+  for (const std::string& name : {std::string("a b"), std::string("\n"), std::string(65, 'a'), std::string()}) {
+    v1::RegisterRequest request;
+    request.set_name(name);
+    request.set_run_fingerprint("abc");
+    EXPECT_TRUE(absl::IsInvalidArgument(frontend_->Register(request).status())) << name;
+  }
+  v1::RetireGroupRequest retire;
+  retire.set_lineage(lineage_);
+  retire.set_reason("no code");
+  EXPECT_TRUE(absl::IsInvalidArgument(frontend_->RetireGroup(retire).status()));
+  v1::FenceWorkerRequest fence;
+  fence.set_lineage(lineage_);
+  *fence.mutable_identity() = worker_;
+  fence.set_reason(std::string(100'000, 'x'));
+  ASSERT_TRUE(frontend_->FenceWorker(fence).ok());
+  EXPECT_LT(Push(1, FakeTrajectory(tickets_[0], 0)).size(), 1000u);
+}
+
 TEST_F(PushSessionTest, AFencedEpochIsAborted) {
   EXPECT_EQ(Push(1, FakeTrajectory(tickets_[0], 0)), "1 ACCEPTED");
   Register("rollout-0");

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 namespace leeway {
 namespace {
 
 using Result = std::optional<Rejection>;
+
+constexpr size_t kLongestName = 64;
+constexpr size_t kLongestText = 512;
 
 template <typename... Parts>
 Rejection Reject(const char* code, const Parts&... message) {
@@ -33,7 +37,8 @@ Result CheckKey(const v1::Trajectory& trajectory, const ValidationLimits& limits
   return std::nullopt;
 }
 
-// Codes: outcome_unset, failure_missing, failure_unexpected, terminal_unset, stop_reason_unset, environment_seconds
+// Codes: outcome_unset, failure_missing, failure_code, failure_unexpected, terminal_unset, stop_reason_unset,
+// environment_seconds
 Result CheckOutcome(const v1::Trajectory& trajectory) {
   if (!std::isfinite(trajectory.environment_seconds()) || trajectory.environment_seconds() < 0) {
     return Reject("environment_seconds", "environment_seconds: ", trajectory.environment_seconds(), " is no duration");
@@ -45,6 +50,10 @@ Result CheckOutcome(const v1::Trajectory& trajectory) {
         return Reject("failure_missing", "failure.fault is unset");
       }
       if (trajectory.failure().code().empty()) return Reject("failure_missing", "failure.code is empty");
+      if (!IsFailureCode(trajectory.failure().code())) {
+        return Reject("failure_code", "failure.code: \"", trajectory.failure().code(),
+                      "\" is not 1 to 64 of a-z, 0-9 and '_'");
+      }
       return std::nullopt;
     case v1::COMPLETED:
       if (trajectory.has_failure()) {
@@ -189,7 +198,29 @@ Result CheckSpans(const v1::Trajectory& trajectory, const ValidationLimits& limi
   return std::nullopt;
 }
 
+bool IsName(absl::string_view text, bool (*is_allowed)(char)) {
+  return !text.empty() && text.size() <= kLongestName && std::all_of(text.begin(), text.end(), is_allowed);
+}
+
 }  // namespace
+
+bool IsFailureCode(absl::string_view text) {
+  return IsName(text, [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '_'; });
+}
+
+bool IsWorkerName(absl::string_view text) {
+  return IsName(
+      text, [](char c) { return absl::ascii_isalnum(c) || absl::string_view("-_.:").find(c) != std::string::npos; });
+}
+
+std::string CutText(absl::string_view text) {
+  if (text.size() <= kLongestText) return std::string(text);
+  size_t size = kLongestText;
+  while (size > 0 && (text[size] & 0xC0) == 0x80) --size;
+  return absl::StrCat(text.substr(0, size), "...");
+}
+
+std::string Rejection::ToString() const { return CutText(absl::StrCat(code, ": ", message)); }
 
 std::optional<Rejection> ValidateTrajectory(const v1::Trajectory& trajectory, const ValidationLimits& limits) {
   LEEWAY_RETURN_IF_REJECTED(CheckKey(trajectory, limits));

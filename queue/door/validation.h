@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "leeway/v1/types.pb.h"
 
 namespace leeway {
@@ -26,9 +27,16 @@ struct Rejection {
   // Path of the field and what is wrong with it: "spans[2].logprobs[7]: 0.25 is greater than 0".
   std::string message;
 
-  // "code: message", as a push is answered.
-  std::string ToString() const { return code + ": " + message; }
+  // "code: message", cut: as a push is answered.
+  std::string ToString() const;
 };
+
+// What may become a metric's name: 1 to 64 of a-z, 0-9 and '_'.
+bool IsFailureCode(absl::string_view text);
+// What may stand in logs and files as a worker's name: 1 to 64 letters, digits, '-', '_', '.', ':'.
+bool IsWorkerName(absl::string_view text);
+// A peer's text as far as logs, files and answers take it: its first 512 bytes, cut between characters.
+std::string CutText(absl::string_view text);
 
 // The first rule that `trajectory` breaks; nothing when it is well-formed. Nothing is repaired. A log-probability of 0
 // is legal; a missing one is a length mismatch. O(tokens + legal ids).

@@ -69,6 +69,10 @@ const BadCase kBadCases[] = {
     {"failure_missing", "failure is unset", [](v1::Trajectory* t) { t->clear_failure(); }, true},
     {"failure_missing", "failure.fault is unset", [](v1::Trajectory* t) { t->mutable_failure()->clear_fault(); }, true},
     {"failure_missing", "failure.code is empty", [](v1::Trajectory* t) { t->mutable_failure()->clear_code(); }, true},
+    {"failure_code", "failure.code: \"exit status 1\"",
+     [](v1::Trajectory* t) { t->mutable_failure()->set_code("exit status 1"); }, true},
+    {"failure_code", "failure.code: \"xxx",
+     [](v1::Trajectory* t) { t->mutable_failure()->set_code(std::string(65, 'x')); }, true},
     {"failure_unexpected", "failure is set", [](v1::Trajectory* t) { t->mutable_failure()->set_code("x"); }},
     {"terminal_unset", "terminal: RUNNING", [](v1::Trajectory* t) { t->set_terminal(v1::RUNNING); }},
     {"terminal_unset", "terminal: TERMINAL_UNSPECIFIED", [](v1::Trajectory* t) { t->clear_terminal(); }},
@@ -162,6 +166,20 @@ TEST(Validation, EveryRuleRefusesWithItsCodeAndTheFieldsPath) {
     EXPECT_THAT(rejection->message, HasSubstr(c.message));
     EXPECT_EQ(rejection->ToString(), rejection->code + ": " + rejection->message);
   }
+}
+
+TEST(Validation, WhatAPeerNamesIsCutBetweenCharacters) {
+  v1::Trajectory trajectory = Good();
+  std::string name(480, 'x');
+  for (int i = 0; i < 1000; ++i) name += "\u00e9";
+  (*trajectory.mutable_score()->mutable_parts())[name] = kInfinity;
+  const std::string text = ValidateTrajectory(trajectory, kLimits)->ToString();
+  EXPECT_LE(text.size(), 515u);
+  // A protobuf string takes nothing but UTF-8.
+  v1::Failure failure;
+  failure.set_message(text);
+  EXPECT_TRUE(v1::Failure().ParseFromString(failure.SerializeAsString()));
+  EXPECT_EQ(CutText("short"), "short");
 }
 
 TEST(Validation, AFailureMayCarryTheSpansThatItHad) {
