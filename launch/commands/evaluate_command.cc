@@ -32,6 +32,7 @@ class EvaluationMonitor : public SupervisionObserver {
         stall_timeout_(absl::Seconds(config.GetReal("run.stall_timeout"))),
         feed_(feed),
         view_(config.GetInteger("trainer.steps"), static_cast<int>(config.GetInteger("rollout.workers")),
+              config.GetInteger("trainer.groups_per_step") * config.GetInteger("trainer.group_size"),
               RealClock()->Now()) {}
 
   void OnEvent(const std::string& line, const std::string& log_path) override {
@@ -73,15 +74,7 @@ class EvaluationMonitor : public SupervisionObserver {
 
 // The newest checkpoint's step, or the one that is asked for.
 absl::StatusOr<int64_t> FindCheckpoint(const RunPaths& paths, int64_t wanted) {
-  std::vector<int64_t> steps;
-  const absl::StatusOr<std::vector<std::string>> names = RealFileSystem()->ListDirectory(paths.checkpoints());
-  if (names.ok()) {
-    for (const std::string& name : *names) {
-      if (name.rfind("step-", 0) == 0 && name.find_first_not_of("0123456789", 5) == std::string::npos)
-        steps.push_back(std::stoll(name.substr(5)));
-    }
-  }
-  std::sort(steps.begin(), steps.end());
+  const std::vector<int64_t> steps = CheckpointSteps(paths);
   if (steps.empty()) return absl::NotFoundError(fmt::format("{} has no checkpoint", paths.root));
   if (wanted < 0) return steps.back();
   if (std::find(steps.begin(), steps.end(), wanted) != steps.end()) return wanted;
@@ -157,10 +150,13 @@ ExitCode EvaluateCommand(const EvaluateArguments& arguments) {
   std::vector<std::string> words = {paths.config()};
   words.insert(words.end(), arguments.overrides.begin(), arguments.overrides.end());
   const int64_t episodes = arguments.episodes > 0 ? arguments.episodes : existing->GetInteger("eval.episodes");
-  for (const std::string& word : {fmt::format("run.directory={}", scratch.path()), std::string("run.name=eval"),
-                                  fmt::format("trainer.steps={}", *step + kStepsToCome),
-                                  fmt::format("eval.every={}", std::max<int64_t>(*step, 1)),
-                                  fmt::format("eval.episodes={}", episodes), std::string("checkpoint.every=0")}) {
+  for (const std::string& word :
+       {fmt::format("run.directory={}", scratch.path()), std::string("run.name=eval"),
+        fmt::format("trainer.steps={}", *step + kStepsToCome),
+        fmt::format("eval.every={}", std::max<int64_t>(*step, 1)), fmt::format("eval.episodes={}", episodes),
+        std::string("checkpoint.every=0"),
+        // The run itself may be going on: its addresses are taken.
+        std::string("queue.address="), std::string("weights.address="), std::string("metrics.port=0")}) {
     words.push_back(word);
   }
   const PreparedConfig prepared = PrepareConfig(words);

@@ -34,6 +34,12 @@ PreparedConfig PrepareConfig(const std::vector<std::string>& arguments) {
   if (existing.ok()) {
     std::vector<Diagnostic> refused = CheckResume(*existing, config);
     prepared.errors.insert(prepared.errors.end(), refused.begin(), refused.end());
+    const int64_t done = NewestCheckpoint(RunPaths(prepared.run_directory)).value_or(0);
+    if (config.GetInteger("trainer.steps") < done) {
+      prepared.errors.push_back(
+          {config.PlaceOf("trainer.steps"), "trainer.steps",
+           fmt::format("the run that exists has trained {} steps; a resume can not go back below them", done)});
+    }
   } else if (!absl::IsNotFound(existing.status())) {
     prepared.errors.push_back({config.PlaceOf("run.name"), "run.name",
                                fmt::format("{} holds a run whose configuration can not be read: {}",

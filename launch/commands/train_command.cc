@@ -87,6 +87,7 @@ ExitCode TrainCommand(const std::vector<std::string>& arguments) {
   JobMonitor monitor(config, run->paths(), feed->get(), &terminal);
   Supervisor supervisor(SupervisionOptionsOf(config), *std::move(children), spawner->get(), &monitor);
   JobEnd end;
+  end.is_resume = run->is_resume();
   end.code = supervisor.Run();
   end.reason = supervisor.policy().reason();
   end.restarts = monitor.view().restarts();

@@ -58,16 +58,16 @@ void AddTaskKeys(Table& t) {
 void AddModelKeys(Table& t) {
   t.push_back(String("model.directory", "").ReadBy("trainer").Resume(kFixed)
       .Doc("Folder with model.safetensors (Llama family's names) to start from. Empty: random weights from the seed."));
-  t.push_back(Integer("model.hidden", 64).AtLeast(1).ReadBy("rollout, trainer").Resume(kFixed).Doc("Width of the residual stream."));
-  t.push_back(Integer("model.layers", 2).AtLeast(1).ReadBy("rollout, trainer").Resume(kFixed).Doc("Number of transformer blocks."));
-  t.push_back(Integer("model.heads", 4).AtLeast(1).ReadBy("rollout, trainer").Resume(kFixed).Doc("Query heads of an attention layer."));
+  t.push_back(Integer("model.hidden", 64).AtLeast(1).AtMost(1 << 30).ReadBy("rollout, trainer").Resume(kFixed).Doc("Width of the residual stream."));
+  t.push_back(Integer("model.layers", 2).AtLeast(1).AtMost(1 << 30).ReadBy("rollout, trainer").Resume(kFixed).Doc("Number of transformer blocks."));
+  t.push_back(Integer("model.heads", 4).AtLeast(1).AtMost(1 << 30).ReadBy("rollout, trainer").Resume(kFixed).Doc("Query heads of an attention layer."));
   t.push_back(Integer("model.key_value_heads", 0).AtLeast(0).ReadBy("rollout, trainer").Resume(kFixed)
       .Doc("Key and value heads (grouped-query attention); 0 = as many as query heads."));
-  t.push_back(Integer("model.head_dim", 0).AtLeast(0).ReadBy("rollout, trainer").Resume(kFixed)
+  t.push_back(Integer("model.head_dim", 0).AtLeast(0).AtMost(1 << 30).ReadBy("rollout, trainer").Resume(kFixed)
       .Doc("Width of a head, even; 0 = hidden / heads."));
-  t.push_back(Integer("model.intermediate", 0).AtLeast(0).ReadBy("rollout, trainer").Resume(kFixed)
+  t.push_back(Integer("model.intermediate", 0).AtLeast(0).AtMost(1 << 30).ReadBy("rollout, trainer").Resume(kFixed)
       .Doc("Width of the SwiGLU layer; 0 = 8/3 of hidden, rounded up to a multiple of 16."));
-  t.push_back(Integer("model.max_positions", 0).AtLeast(0).Unit("tokens").ReadBy("rollout, trainer").Resume(kFixed)
+  t.push_back(Integer("model.max_positions", 0).AtLeast(0).AtMost(1 << 30).Unit("tokens").ReadBy("rollout, trainer").Resume(kFixed)
       .Doc("Longest sequence; 0 = what the task's longest episode needs."));
   t.push_back(Real("model.rope_theta", 10000).Above(0).ReadBy("rollout, trainer").Resume(kFixed)
       .Doc("Base of the rotary position frequencies."));

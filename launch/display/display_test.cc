@@ -7,6 +7,7 @@
 namespace leeway {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 MonotonicTime At(double seconds) { return MonotonicTime{absl::Seconds(seconds)}; }
@@ -18,6 +19,7 @@ MetricsLine Line(int64_t step, double reward) {
                  {"staleness/mean", 1.5},
                  {"staleness/max", 2},
                  {"time/step_s", 2},
+                 {"time/wall_s", 2.0 * static_cast<double>(step)},
                  {"throughput/train_tokens_per_s", 12345},
                  {"busy/trainer/train_s", 1.5},
                  {"wait/trainer/waiting_for_groups_s", 0.5}};
@@ -40,21 +42,22 @@ v1::StatusResponse Status() {
 }
 
 TEST(JobViewTest, FollowsStepsRatesAndEvaluations) {
-  JobView view(100, 2, At(0));
+  JobView view(100, 2, 8, At(0));
   EXPECT_EQ(view.Phase(), "starting: waiting for the queue");
-  for (int step = 1; step <= 10; ++step) view.OnMetrics(Line(step, 0.1 * step), At(step));
+  // All lines arrive at once, as at a resume: the rate is the run's own, 2 s a step.
+  for (int step = 1; step <= 10; ++step) view.OnMetrics(Line(step, 0.1 * step), At(1));
   MetricsLine evaluated = Line(11, 1.1);
   evaluated.values["eval/reward"] = 0.7;
   view.OnMetrics(evaluated, At(11));
   EXPECT_EQ(view.step(), 11);
-  EXPECT_DOUBLE_EQ(view.steps_per_second(), 1);
-  EXPECT_EQ(*view.time_left(), absl::Seconds(89));
+  EXPECT_DOUBLE_EQ(view.steps_per_second(), 0.5);
+  EXPECT_EQ(*view.time_left(), absl::Seconds(178));
   EXPECT_NEAR(*view.recent_reward(), 0.65, 1e-12);  // steps 2 to 11
   EXPECT_EQ(view.best_evaluation(), 0.7);
 }
 
 TEST(JobViewTest, ProgressIsOnlyWhatIsNew) {
-  JobView view(100, 1, At(0));
+  JobView view(100, 1, 8, At(0));
   view.OnMetrics(Line(5, 0), At(1));
   EXPECT_TRUE(view.TakeProgress());
   EXPECT_FALSE(view.TakeProgress());
@@ -66,20 +69,44 @@ TEST(JobViewTest, ProgressIsOnlyWhatIsNew) {
   EXPECT_TRUE(view.TakeProgress());
 }
 
-TEST(JobViewTest, AnsweredTrajectoriesCountAsMovementAndSilenceDoesNot) {
-  JobView view(100, 1, At(0));
+TEST(JobViewTest, CompletedTrajectoriesCountAsMovementAndSilenceDoesNot) {
+  JobView view(100, 1, 8, At(0));
   v1::StatusResponse status = Status();
   view.OnStatus(status, At(10));
   EXPECT_EQ(view.since_progress(At(12)), absl::Seconds(2));
   view.OnStatus(status, At(20));
   EXPECT_EQ(view.since_progress(At(20)), absl::Seconds(10));
-  (*status.mutable_answers())["ACCEPTED"] = 1;
+  status.set_generated_tokens(5);
   view.OnStatus(status, At(30));
   EXPECT_EQ(view.since_progress(At(30)), absl::ZeroDuration());
 }
 
+TEST(JobViewTest, TurnsOfLongEpisodesCountAsMovementUntilABatchHasFailed) {
+  JobView view(100, 1, 8, At(0));
+  v1::StatusResponse status = Status();
+  double* turns = &(*status.add_workers()->mutable_report()->mutable_gauges())["rollout/turns"];
+  uint64_t* failures = &(*status.mutable_episode_failures())["step_error"];
+  view.OnStatus(status, At(10));
+  *turns = 3;
+  *failures = 7;
+  view.OnStatus(status, At(20));
+  EXPECT_EQ(view.since_progress(At(20)), absl::ZeroDuration());
+  *turns = 4;
+  *failures = 8 + 2;  // 8 since the last trajectory that was completed, with the 2 of Status()
+  view.OnStatus(status, At(30));
+  EXPECT_EQ(view.since_progress(At(30)), absl::Seconds(10));
+  EXPECT_THAT(view.DescribeWaits(),
+              HasSubstr("episodes failed and none was completed (in all: step_error 10 step_timeout 2)"));
+  // One that completes forgives.
+  status.set_generated_tokens(5);
+  view.OnStatus(status, At(40));
+  *turns = 5;
+  view.OnStatus(status, At(50));
+  EXPECT_EQ(view.since_progress(At(50)), absl::ZeroDuration());
+}
+
 TEST(JobViewTest, NamesWhoWaitsForWhom) {
-  JobView view(100, 1, At(0));
+  JobView view(100, 1, 8, At(0));
   EXPECT_EQ(view.DescribeWaits(), "the queue does not answer");
   view.OnStatus(Status(), At(1));
   EXPECT_EQ(view.DescribeWaits(),
@@ -87,7 +114,7 @@ TEST(JobViewTest, NamesWhoWaitsForWhom) {
 }
 
 TEST(StatusBlockTest, ShowsWhatUsersLookFor) {
-  JobView view(100, 2, At(0));
+  JobView view(100, 2, 8, At(0));
   view.OnMetrics(Line(50, 0.4), At(50));
   view.OnStatus(Status(), At(50));
   const std::vector<std::string> rows = StatusBlock(view, At(60), 200);
@@ -125,6 +152,7 @@ TEST(SummaryTest, SaysHowItEndedAndWhereItLies) {
   end.reason = "training is complete";
   end.cpu_seconds = {{"rollout-0", 2}, {"rollout-1", 3}, {"queue-0", 0.5}};
   end.restarts = 1;
+  end.wall_s = 10;
   const auto json = SummaryJson(report, end);
   EXPECT_EQ(json["is_complete"], true);
   EXPECT_EQ(json["cpu_seconds"]["rollout"], 5.0);
@@ -136,6 +164,11 @@ TEST(SummaryTest, SaysHowItEndedAndWhereItLies) {
        {"done: training is complete", "final 0.950", "rollout 5.0 s", "1 restarts", "leeway inspect /runs/x"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+  EXPECT_THAT(text, HasSubstr("100 of 100 in 10 s"));
+  // Of a resumed run: the whole run's time beside the steps, and since when CPU and failures count.
+  end.is_resume = true;
+  end.wall_s = 3;
+  EXPECT_THAT(SummaryText(report, end), AllOf(HasSubstr("100 of 100 in 10 s"), HasSubstr("since resume 3 s")));
   end.code = ExitCode::kStalled;
   EXPECT_THAT(SummaryText(report, end), HasSubstr("ended with exit code 5 (stalled)"));
 }

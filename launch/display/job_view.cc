@@ -20,7 +20,7 @@ void JobView::OnMetrics(const MetricsLine& line, MonotonicTime now) {
   if (line.step() == 0) return;
   if (line.step() <= step_) {
     // A restored trainer: rates begin anew.
-    step_times_.clear();
+    step_times_s_.clear();
     rewards_.clear();
     recent_.clear();
   }
@@ -31,21 +31,30 @@ void JobView::OnMetrics(const MetricsLine& line, MonotonicTime now) {
   }
   last_line_ = line;
   if (const auto reward = line.Get("reward/mean")) rewards_.push_back(*reward);
-  step_times_.emplace_back(step_, now);
+  if (const auto wall_s = line.Get("time/wall_s")) step_times_s_.emplace_back(step_, *wall_s);
   recent_.push_back(line);
   while (recent_.size() > kRecentSteps) recent_.pop_front();
   while (rewards_.size() > kRecentSteps) rewards_.pop_front();
-  while (step_times_.size() > 5 * kRecentSteps) step_times_.pop_front();
+  while (step_times_s_.size() > 5 * kRecentSteps) step_times_s_.pop_front();
 }
 
 void JobView::OnStatus(const std::optional<v1::StatusResponse>& status, MonotonicTime now) {
   status_ = status;
   if (!status.has_value()) return;
   uint64_t mark = status->generated_tokens() + status->committed().version() + (status->committed().lineage() << 40);
-  for (const auto& [answer, count] : status->answers()) mark += count;
   for (const v1::EvaluationResult& evaluation : status->evaluations()) mark += evaluation.episodes();
-  if (mark != progress_mark_) {
-    progress_mark_ = mark;
+  double turns = 0;
+  for (const v1::WorkerStatus& worker : status->workers()) {
+    if (const auto found = worker.report().gauges().find("rollout/turns"); found != worker.report().gauges().end())
+      turns += found->second;
+  }
+  failures_ = 0;
+  for (const auto& [code, count] : status->episode_failures()) failures_ += count;
+  const bool has_turned = std::exchange(turns_, turns) != turns;
+  if (std::exchange(progress_mark_, mark) != mark) {
+    failures_at_progress_ = failures_;
+    last_progress_ = now;
+  } else if (has_turned && failures_ - failures_at_progress_ < static_cast<uint64_t>(batch_episodes_)) {
     last_progress_ = now;
   }
 }
@@ -58,6 +67,13 @@ std::string JobView::DescribeWaits() const {
   std::sort(waits.begin(), waits.end(),
             [](const v1::OpenWait& a, const v1::OpenWait& b) { return a.seconds() > b.seconds(); });
   std::string text;
+  if (failures_ > failures_at_progress_) {
+    text = fmt::format("{} episodes failed and none was completed (in all:", failures_ - failures_at_progress_);
+    const std::map<std::string, uint64_t> by_code(status_->episode_failures().begin(),
+                                                  status_->episode_failures().end());
+    for (const auto& [code, count] : by_code) text += fmt::format(" {} {}", code, count);
+    text += ")";
+  }
   for (const v1::OpenWait& wait : waits) {
     if (!text.empty()) text += "; ";
     text += fmt::format("{} waits ({}) for {:.1f} s", wait.who(), wait.cause(), wait.seconds());
@@ -101,9 +117,9 @@ std::map<std::string, double> JobView::recent_states(const std::string& role) co
 }
 
 double JobView::steps_per_second() const {
-  if (step_times_.size() < 2) return 0;
-  const double seconds = absl::ToDoubleSeconds(step_times_.back().second - step_times_.front().second);
-  return seconds > 0 ? static_cast<double>(step_times_.back().first - step_times_.front().first) / seconds : 0;
+  if (step_times_s_.size() < 2) return 0;
+  const double seconds = step_times_s_.back().second - step_times_s_.front().second;
+  return seconds > 0 ? static_cast<double>(step_times_s_.back().first - step_times_s_.front().first) / seconds : 0;
 }
 
 std::optional<absl::Duration> JobView::time_left() const {

@@ -18,8 +18,13 @@ namespace leeway {
 // What is known of a running job, put together from metrics.jsonl and the queue's status. Plain; no threads, no I/O.
 class JobView {
  public:
-  JobView(int64_t total_steps, int workers, MonotonicTime start)
-      : total_steps_(total_steps), workers_(workers), start_(start), last_progress_(start) {}
+  // `batch_episodes`: episodes of one step (B·G).
+  JobView(int64_t total_steps, int workers, int64_t batch_episodes, MonotonicTime start)
+      : total_steps_(total_steps),
+        workers_(workers),
+        batch_episodes_(batch_episodes),
+        start_(start),
+        last_progress_(start) {}
 
   // A line of metrics.jsonl. Lines of a restored trainer may begin again below.
   void OnMetrics(const MetricsLine& line, MonotonicTime now);
@@ -31,7 +36,8 @@ class JobView {
 
   // True once for every step that no earlier life of the trainer had reached.
   bool TakeProgress();
-  // Time since anything moved: a step, an accepted trajectory, a finished evaluation episode, a warm-start gauge.
+  // Time since anything moved: a step, a completed trajectory, an evaluation episode, whatever NoteProgress was told;
+  // or a turn of an episode, unless a whole batch of episodes has failed since without one that was completed.
   absl::Duration since_progress(MonotonicTime now) const { return now - last_progress_; }
   // Who waits for what, for how long, since which lease: for the watchdog's last words. Longest wait first.
   std::string DescribeWaits() const;
@@ -47,7 +53,7 @@ class JobView {
   std::optional<double> recent_reward() const;
   // Seconds that a role spent in each state ("wait:queue_full") in the newest steps, all its processes together.
   std::map<std::string, double> recent_states(const std::string& role) const;
-  // Steps a second over the newest steps; 0 until two are known.
+  // Steps a second of the run's own clock (time/wall_s) over the newest steps; 0 until two are known.
   double steps_per_second() const;
   std::optional<absl::Duration> time_left() const;
   absl::Duration elapsed(MonotonicTime now) const { return now - start_; }
@@ -57,6 +63,7 @@ class JobView {
  private:
   const int64_t total_steps_;
   const int workers_;
+  const int64_t batch_episodes_;
   const MonotonicTime start_;
 
   int64_t step_ = 0;
@@ -65,11 +72,14 @@ class JobView {
   MonotonicTime last_progress_;
   // What moves while the job does; any change is progress.
   uint64_t progress_mark_ = 0;
+  double turns_ = 0;
+  uint64_t failures_ = 0;
+  uint64_t failures_at_progress_ = 0;
   int restarts_ = 0;
   MetricsLine last_line_;
   std::deque<double> rewards_;
   std::deque<MetricsLine> recent_;
-  std::deque<std::pair<int64_t, MonotonicTime>> step_times_;
+  std::deque<std::pair<int64_t, double>> step_times_s_;
   std::optional<double> last_evaluation_;
   std::optional<double> best_evaluation_;
   std::optional<v1::StatusResponse> status_;

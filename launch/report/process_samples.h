@@ -11,7 +11,7 @@ namespace leeway {
 
 // What the processes said about themselves at one moment (logs/samples.jsonl, one object a line).
 struct ProcessSample {
-  double wall_s = 0;  // since the launcher's start
+  double wall_s = 0;  // on the clock of time/wall_s: starts of the launcher add up
   struct Process {
     double wall_s = 0;                     // of the process itself
     std::map<std::string, double> states;  // seconds so far

@@ -73,9 +73,7 @@ void AddStep(const MetricsLine& line, Trace* trace) {
 
 void AddSamples(const std::vector<ProcessSample>& samples, Trace* trace) {
   std::map<std::string, ProcessSample::Process> last;
-  double last_at = 0;
   for (const ProcessSample& sample : samples) {
-    if (sample.wall_s < last_at) last.clear();  // a later start of the launcher
     for (const auto& [name, process] : sample.processes) {
       const ProcessSample::Process& before = last[name];
       const bool is_new_life = process.wall_s < before.wall_s;
@@ -94,7 +92,6 @@ void AddSamples(const std::vector<ProcessSample>& samples, Trace* trace) {
       }
       last[name] = process;
     }
-    last_at = sample.wall_s;
   }
 }
 

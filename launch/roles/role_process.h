@@ -48,10 +48,10 @@ struct RoleContext {
   std::unique_ptr<Metrics> metrics;
 };
 
-// Reads the command line of a role's binary (CONFIG... [key=value...] [--rank N]), resolves and checks the
-// configuration, joins the run directory (makes it if nobody has), and starts log and metrics. INVALID_ARGUMENT carries
-// all errors of the configuration; its text is for the terminal. `port_offset` of metrics.port: queue 0, trainer 1,
-// rollout 2.
+// Reads the command line of a role's binary (CONFIG... [key=value...] [--rank N]), resolves the
+// configuration (which `leeway train` has checked), joins the run directory (makes it if nobody has), and starts log
+// and metrics. INVALID_ARGUMENT carries all errors of the configuration; its text is for the terminal. `port_offset` of
+// metrics.port: queue 0, trainer 1, rollout 2.
 absl::StatusOr<RoleContext> StartRole(int argc, char** argv, const std::string& role, int port_offset);
 
 // Says how the role ended and ends the process with the status's exit code, without waiting for detached threads.

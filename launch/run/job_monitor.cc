@@ -26,7 +26,8 @@ JobMonitor::JobMonitor(const Config& config, const RunPaths& paths, StatusFeed* 
       terminal_(terminal),
       clock_(clock),
       start_(clock->Now()),
-      view_(config.GetInteger("trainer.steps"), static_cast<int>(config.GetInteger("rollout.workers")), start_),
+      view_(config.GetInteger("trainer.steps"), static_cast<int>(config.GetInteger("rollout.workers")),
+            config.GetInteger("trainer.groups_per_step") * config.GetInteger("trainer.group_size"), start_),
       tail_(paths.metrics()),
       next_sample_(start_) {}
 
@@ -69,6 +70,10 @@ void JobMonitor::FollowMetrics(MonotonicTime now) {
     tensorboard_ = std::make_unique<TensorboardWriter>(RealFileSystem(), paths_.tensorboard(),
                                                        static_cast<int64_t>(time(nullptr)));
   }
+  if (!has_read_metrics_) {
+    has_read_metrics_ = true;
+    if (!news.lines.empty()) run_seconds_before_ = news.lines.back().GetOr("time/wall_s", 0);
+  }
   for (const MetricsLine& line : news.lines) {
     view_.OnMetrics(line, now);
     std::vector<std::pair<std::string, double>> scalars(line.values.begin(), line.values.end());
@@ -89,7 +94,7 @@ void JobMonitor::FollowStatus(MonotonicTime now) {
     last_status_ = reading.status;
     if (now >= next_sample_) {
       next_sample_ = now + kSampleInterval;
-      const double wall_s = absl::ToDoubleSeconds(now - start_);
+      const double wall_s = run_seconds_before_ + absl::ToDoubleSeconds(now - start_);
       static_cast<void>(
           RealFileSystem()->AppendToFile(paths_.samples(), FormatSample(SampleOf(*reading.status, wall_s)) + "\n"));
     }

@@ -42,6 +42,9 @@ class JobMonitor : public SupervisionObserver {
   Terminal* const terminal_;
   const Clock* const clock_;
   const MonotonicTime start_;
+  // On the run's own clock: seconds of earlier starts, from the last line that they left.
+  bool has_read_metrics_ = false;
+  double run_seconds_before_ = 0;
   JobView view_;
   MetricsTail tail_;
   std::unique_ptr<TensorboardWriter> tensorboard_;

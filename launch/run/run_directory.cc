@@ -6,9 +6,11 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "base/file_system.h"
 #include "base/hash.h"
 #include "base/status_macros.h"
@@ -28,6 +30,23 @@ std::string RunPaths::sockets() const {
   const std::string inside = root + "/sockets";
   if (inside.size() + kLongestSocketName <= kLongestSocketPath) return inside;
   return fmt::format("/tmp/leeway-{:016x}", Hash64(root.data(), root.size()));
+}
+
+std::vector<int64_t> CheckpointSteps(const RunPaths& paths) {
+  std::vector<int64_t> steps;
+  const absl::StatusOr<std::vector<std::string>> names = RealFileSystem()->ListDirectory(paths.checkpoints());
+  if (!names.ok()) return steps;
+  for (const std::string& name : *names) {
+    int64_t step = 0;
+    if (name.rfind("step-", 0) == 0 && absl::SimpleAtoi(name.substr(5), &step) && step >= 0) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::optional<int64_t> NewestCheckpoint(const RunPaths& paths) {
+  const std::vector<int64_t> steps = CheckpointSteps(paths);
+  return steps.empty() ? std::nullopt : std::optional<int64_t>(steps.back());
 }
 
 absl::StatusOr<Config> ReadRunConfig(const RunPaths& paths) {

@@ -37,6 +37,11 @@ struct RunPaths {
   std::string root;  // absolute
 };
 
+// Steps that the run has checkpoints of, in order.
+std::vector<int64_t> CheckpointSteps(const RunPaths& paths);
+// The newest of them.
+std::optional<int64_t> NewestCheckpoint(const RunPaths& paths);
+
 // The run that a directory holds, if it holds one. NOT_FOUND: no config.toml. INVALID_ARGUMENT: it can not be read, all
 // errors inside.
 absl::StatusOr<Config> ReadRunConfig(const RunPaths& paths);

@@ -47,7 +47,7 @@ Json SummaryJson(const RunReport& report, const JobEnd& end) {
   json["is_complete"] = end.code == ExitCode::kDone;
   json["steps"] = report.steps;
   json["total_steps"] = report.total_steps;
-  json["wall_s"] = end.wall_s;
+  json["wall_s"] = report.wall_s;
   json["eval_reward_final"] = Optional(report.last_evaluation());
   json["eval_reward_best"] = Optional(report.best_evaluation());
   json["reward_final"] = Optional(report.last_reward);
@@ -63,6 +63,9 @@ Json SummaryJson(const RunReport& report, const JobEnd& end) {
       if (state.rfind("wait:", 0) == 0) json["waits_s"][role][state.substr(5)] = seconds;
     }
   }
+  // Of this start of the launcher alone, which may have resumed an earlier one's run.
+  json["is_resume"] = end.is_resume;
+  json["start_wall_s"] = end.wall_s;
   json["cpu_seconds"] = ByRole(end.cpu_seconds);
   json["restarts"] = end.restarts;
   json["episode_failures"] = end.episode_failures;
@@ -78,7 +81,7 @@ std::string SummaryText(const RunReport& report, const JobEnd& end) {
       "\n{}: {}\n", end.code == ExitCode::kDone ? "done" : fmt::format("ended with exit code {}", Describe(end.code)),
       end.reason);
   text += fmt::format("  steps        {} of {} in {}\n", report.steps, report.total_steps,
-                      FormatSpan(absl::Seconds(end.wall_s)));
+                      FormatSpan(absl::Seconds(end.is_resume ? report.wall_s : end.wall_s)));
   text += fmt::format("  eval reward  final {}, best {} (held-out); training reward {} -> {}\n",
                       number(report.last_evaluation()), number(report.best_evaluation()), number(report.first_reward),
                       number(report.last_reward));
@@ -96,6 +99,7 @@ std::string SummaryText(const RunReport& report, const JobEnd& end) {
   std::string cpu;
   for (const auto& [role, seconds] : ByRole(end.cpu_seconds))
     cpu += fmt::format("{}{} {:.1f} s", cpu.empty() ? "" : ", ", role, seconds);
+  if (end.is_resume) text += fmt::format("  since resume {}\n", FormatSpan(absl::Seconds(end.wall_s)));
   text += fmt::format("  CPU          {}\n", cpu.empty() ? "–" : cpu);
   uint64_t failures = 0;
   for (const auto& [code, count] : end.episode_failures) failures += count;

@@ -14,6 +14,7 @@ namespace leeway {
 struct JobEnd {
   ExitCode code = ExitCode::kOther;
   std::string reason;
+  bool is_resume = false;
   int restarts = 0;
   double wall_s = 0;
   // CPU seconds of this life by process, all restarts together.

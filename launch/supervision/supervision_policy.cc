@@ -60,7 +60,8 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
       break;
     case Phase::kRunning:
       if (info.role == ProcessRole::kQueue) {
-        Finish(ExitCode::kPeerLost, fmt::format("the queue died ({})", exit.ToString()), now, &actions);
+        Finish(IsHopeless(exit) ? static_cast<ExitCode>(exit.exit_code) : ExitCode::kPeerLost,
+               fmt::format("the queue died ({})", exit.ToString()), now, &actions);
       } else if (exit.is_clean() && info.role == ProcessRole::kTrainer) {
         Finish(ExitCode::kDone, "training is complete", now, &actions);
       } else if (exit.is_clean()) {

@@ -113,6 +113,11 @@ TEST_F(SupervisorTest, QueueDeathEndsTheJobAndKillsWhoDoesNotGo) {
   EXPECT_EQ(clock_.Now(), After(12));
 }
 
+TEST_F(SupervisorTest, ConfigurationErrorOfTheQueueIsTheJobs) {
+  EndAt(1, "queue-0", {static_cast<int>(ExitCode::kConfiguration), 0});
+  EXPECT_EQ(supervisor_.Run(), ExitCode::kConfiguration);
+}
+
 TEST_F(SupervisorTest, ConfigurationErrorOfARoleIsNotRetried) {
   EndAt(1, "rollout-0", {static_cast<int>(ExitCode::kConfiguration), 0});
   EXPECT_EQ(supervisor_.Run(), ExitCode::kConfiguration);

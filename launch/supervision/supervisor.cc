@@ -48,10 +48,11 @@ ExitCode Supervisor::Run() {
     if (const auto* exited = std::get_if<ProcessExited>(&event)) {
       OnExited(*exited);
     } else if (const auto* interrupt = std::get_if<InterruptReceived>(&event)) {
-      const bool is_second = policy_.is_draining();
       observer_->OnEvent(
-          is_second ? "interrupted again: killing all processes"
-                    : fmt::format("signal {}: draining and checkpointing (once more: kill)", interrupt->signal),
+          policy_.is_draining() ? "interrupted again: killing all processes"
+          : policy_.is_ending()
+              ? fmt::format("signal {} while ending: killing all processes", interrupt->signal)
+              : fmt::format("signal {}: draining and checkpointing (once more: kill)", interrupt->signal),
           "");
       Do(policy_.OnInterrupt(clock_->Now()));
     }
