@@ -381,17 +381,16 @@ TEST_F(PushSessionTest, APushInPiecesIsConsumedWhenItIsWhole) {
   const std::string payload = FakeTrajectory(tickets_[0], 0, 300).SerializeAsString();
   ASSERT_GT(payload.size(), 1000u);
   std::string answers;
-  ForEachChunk(payload, 1000, [&](absl::string_view piece, bool last) {
+  uint64_t offset = 0;
+  while (offset < payload.size()) {
     EXPECT_EQ(answers, "");
     v1::PushRequest request;
     *request.mutable_identity() = worker_;
     v1::PushChunk* chunk = request.add_chunks();
     chunk->set_sequence(1);
-    chunk->set_total_bytes(payload.size());
-    chunk->set_data(std::string(piece));
-    chunk->set_last(last);
+    CutChunk(payload, 1000, &offset, chunk);
     answers = Handle(session_.get(), &request);
-  });
+  }
   EXPECT_EQ(answers, "1 ACCEPTED");
 }
 

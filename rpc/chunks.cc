@@ -1,8 +1,15 @@
 #include "rpc/chunks.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace leeway {
+namespace {
+
+constexpr uint64_t kReservedChunks = 4;
+
+}  // namespace
 
 absl::StatusOr<bool> ChunkAssembler::Add(uint64_t key, uint64_t total_bytes, absl::string_view data, bool last) {
   if (data.size() > max_chunk_bytes_) {
@@ -33,7 +40,8 @@ absl::StatusOr<bool> ChunkAssembler::Add(uint64_t key, uint64_t total_bytes, abs
     key_ = key;
     total_bytes_ = total_bytes;
     buffer_.clear();
-    buffer_.reserve(total_bytes);
+    // What is announced is not there yet.
+    buffer_.reserve(std::min(total_bytes, kReservedChunks * max_chunk_bytes_));
   }
   buffer_.append(data.data(), data.size());
   if (last) in_progress_ = false;

@@ -4,6 +4,7 @@
 // Large payloads travel in pieces, so that no message is larger than the connection allows and nobody allocates what a
 // stranger announces. Plain classes: no threads, no network.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -43,16 +44,16 @@ class ChunkAssembler {
   bool whole_ = false;
 };
 
-// Cuts a payload: calls emit(piece, last) for each piece of at most `max_chunk_bytes`, once with an empty piece for an
-// empty payload.
-template <class Emit>
-void ForEachChunk(absl::string_view payload, uint64_t max_chunk_bytes, Emit emit) {
-  size_t begin = 0;
-  do {
-    const absl::string_view piece = payload.substr(begin, max_chunk_bytes);
-    begin += piece.size();
-    emit(piece, begin == payload.size());
-  } while (begin < payload.size());
+// Fills `chunk` (a message with total_bytes, data and last) with the next piece of `payload`: at most `max_bytes` from
+// byte `*offset` on, which moves behind it. An empty payload is one empty piece. Returns the piece's size.
+template <class Chunk>
+uint64_t CutChunk(const std::string& payload, uint64_t max_bytes, uint64_t* offset, Chunk* chunk) {
+  const uint64_t size = std::min<uint64_t>(payload.size() - *offset, max_bytes);
+  chunk->set_total_bytes(payload.size());
+  chunk->set_data(payload.data() + *offset, size);
+  *offset += size;
+  chunk->set_last(*offset == payload.size());
+  return size;
 }
 
 }  // namespace leeway

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "leeway/v1/queue.pb.h"
 
 namespace leeway {
 namespace {
@@ -14,13 +15,14 @@ using ::testing::HasSubstr;
 
 std::vector<std::string> Cut(const std::string& payload, uint64_t max_chunk_bytes) {
   std::vector<std::string> pieces;
-  bool ended = false;
-  ForEachChunk(payload, max_chunk_bytes, [&](absl::string_view piece, bool last) {
-    EXPECT_FALSE(ended);
-    pieces.emplace_back(piece);
-    ended = last;
-  });
-  EXPECT_TRUE(ended);
+  uint64_t offset = 0;
+  v1::PushChunk chunk;
+  while (!chunk.last()) {
+    const uint64_t size = CutChunk(payload, max_chunk_bytes, &offset, &chunk);
+    EXPECT_EQ(size, chunk.data().size());
+    EXPECT_EQ(chunk.total_bytes(), payload.size());
+    pieces.push_back(chunk.data());
+  }
   return pieces;
 }
 
@@ -29,6 +31,12 @@ TEST(Chunks, CutsAtTheLimit) {
   EXPECT_THAT(Cut("abc", 3), ElementsAre("abc"));
   EXPECT_THAT(Cut("abcd", 3), ElementsAre("abc", "d"));
   EXPECT_THAT(Cut("abcdef", 3), ElementsAre("abc", "def"));
+}
+
+TEST(Chunks, WhatIsAnnouncedIsNotAllocated) {
+  constexpr uint64_t kHuge = uint64_t{1} << 50;
+  ChunkAssembler assembler(/*max_payload_bytes=*/kHuge, /*max_chunk_bytes=*/7);
+  EXPECT_EQ(*assembler.Add(1, kHuge, "abc", false), false);
 }
 
 TEST(Chunks, WhatIsCutComesTogetherAgain) {

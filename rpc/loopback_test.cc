@@ -1,9 +1,13 @@
 // Streams, calls and servers over a real socket. The service is the queue's definition with answers of its own.
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -31,6 +35,41 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
+// Runs tasks on one thread of its own.
+class ThreadExecutor : public Executor {
+ public:
+  ThreadExecutor() : thread_([this] { Work(); }) {}
+  ~ThreadExecutor() override {
+    Schedule(nullptr);
+    thread_.join();
+  }
+  void Schedule(std::function<void()> task) override {
+    MutexLock lock(&mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.NotifyAll();
+  }
+
+ private:
+  void Work() {
+    while (true) {
+      std::function<void()> task;
+      {
+        MutexLock lock(&mutex_);
+        while (tasks_.empty()) changed_.WaitFor(&mutex_, kPatience);
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      if (task == nullptr) return;
+      task();
+    }
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> tasks_ LEEWAY_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
 // Something that a test waits for.
 class Signal {
  public:
@@ -54,8 +93,8 @@ class Signal {
 
 using Stream = ServerStream<v1::PushRequest, v1::PushResponse>;
 
-// Push: echoes every chunk's sequence; sequence 99 ends the stream with an error. LeaseBatch: `step` messages. Status:
-// answers.
+// Push: echoes every chunk's sequence; sequence 98 ends the stream, 99 ends it with an error. LeaseBatch: `step`
+// messages. Status: answers.
 class EchoService : public v1::Queue::CallbackService {
  public:
   explicit EchoService(Executor* executor) : executor_(executor) {}
@@ -103,6 +142,10 @@ class EchoService : public v1::Queue::CallbackService {
     void OnMessage(v1::PushRequest* request) override {
       v1::PushResponse response;
       for (const v1::PushChunk& chunk : request->chunks()) {
+        if (chunk.sequence() == 98) {
+          stream_->Finish(absl::OkStatus());
+          return;
+        }
         if (chunk.sequence() == 99) stream_->Finish(absl::AbortedError("fenced"));
         response.add_answers()->set_sequence(chunk.sequence());
       }
@@ -162,7 +205,7 @@ v1::PushRequest Message(uint64_t sequence) {
   return request;
 }
 
-// Once with everything on gRPC's threads, once with handlers on a pool.
+// Once with everything on gRPC's threads, once with handlers on another.
 class LoopbackTest : public ::testing::TestWithParam<bool> {
  protected:
   LoopbackTest() : service_(executor()) {
@@ -190,7 +233,7 @@ class LoopbackTest : public ::testing::TestWithParam<bool> {
         [received](std::shared_ptr<PushStream>) { return std::make_unique<Collect>(received); });
   }
 
-  ThreadPool pool_{"rpc", 2};
+  ThreadExecutor pool_;
   InlineExecutor inline_;
   std::string folder_;
   std::string address_;
@@ -201,7 +244,7 @@ class LoopbackTest : public ::testing::TestWithParam<bool> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Executors, LoopbackTest, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "pool" : "inline"; });
+                         [](const auto& info) { return info.param ? "thread" : "inline"; });
 
 TEST_P(LoopbackTest, AnswersComeInOrderAndTheStreamEndsCleanly) {
   StartServer();
@@ -212,9 +255,9 @@ TEST_P(LoopbackTest, AnswersComeInOrderAndTheStreamEndsCleanly) {
     ASSERT_TRUE(stream->Write(Message(i)));
     expected.push_back(i);
   }
-  stream->HalfClose();
-  EXPECT_FALSE(stream->Write(Message(1)));
+  stream->Write(Message(98));
   ASSERT_TRUE(received.ended.Wait());
+  EXPECT_FALSE(stream->Write(Message(1)));
   MutexLock lock(&received.mutex);
   EXPECT_TRUE(received.end.ok()) << received.end;
   EXPECT_EQ(received.sequences, expected);
@@ -236,10 +279,23 @@ TEST_P(LoopbackTest, AFullWriteQueueRefusesAndSaysWhenThereIsRoom) {
   EXPECT_EQ(next.chunks_size(), 1);  // left as it was
   ASSERT_TRUE(received.writable.Wait());
   EXPECT_TRUE(stream->Write(std::move(next)));
-  stream->HalfClose();
+  while (!stream->Write(Message(98))) std::this_thread::yield();
   ASSERT_TRUE(received.ended.Wait());
   MutexLock lock(&received.mutex);
   EXPECT_EQ(received.sequences.size(), written + 1);
+}
+
+TEST_P(LoopbackTest, AHalfClosedStreamIsTheHandlersToEnd) {
+  StartServer();
+  grpc::ClientContext context;
+  const auto stream = stub_->Push(&context);
+  ASSERT_TRUE(stream->Write(Message(1)));
+  ASSERT_TRUE(stream->WritesDone());
+  v1::PushResponse response;
+  EXPECT_TRUE(stream->Read(&response));
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_TRUE(service_.half_closed.Wait());
 }
 
 TEST_P(LoopbackTest, AServersErrorReachesTheClient) {
@@ -393,6 +449,21 @@ TEST_P(LoopbackTest, ATakenAddressIsRefused) {
   const absl::StatusOr<std::unique_ptr<RpcServer>> port = RpcServer::Start((*tcp)->address(), {&third});
   EXPECT_TRUE(absl::IsAlreadyExists(port.status())) << port.status();
   EXPECT_THAT(std::string(port.status().message()), HasSubstr("port is in use"));
+}
+
+TEST_P(LoopbackTest, AServerThatIsTooBusyToTakeConnectionsIsThere) {
+  const std::string path = absl::StrCat(folder_, "/socket");
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  path.copy(name.sun_path, sizeof(name.sun_path) - 1);
+  const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
+  ASSERT_EQ(listen(listener, 0), 0);
+  const int first = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(connect(first, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);  // fills the backlog
+  EXPECT_TRUE(absl::IsAlreadyExists(RpcServer::Start(address_, {&service_}).status()));
+  close(first);
+  close(listener);
 }
 
 TEST_P(LoopbackTest, ADeadServersSocketFileIsReplaced) {

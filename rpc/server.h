@@ -31,7 +31,7 @@ class RpcServer {
   const std::string& address() const { return address_; }
 
   // Takes no new calls, gives open ones `grace` to end, then cancels them, and returns when all reactors are gone.
-  // Reactors that finish on cancel (all in rpc/stream_reactor.h do) make this quick. Calling it again does nothing.
+  // Reactors that finish on cancel (those of rpc/streams do) make this quick. Calling it again does nothing.
   void Shutdown(absl::Duration grace);
 
  private:

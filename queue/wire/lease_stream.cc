@@ -1,6 +1,5 @@
 #include "queue/wire/lease_stream.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,13 +29,8 @@ bool LeaseCutter::Next(v1::LeaseBatchResponse* response) {
     chunk->set_issue(group.issue);
     // The member's number is in the trajectory; this is its place in the group.
     chunk->set_member(static_cast<uint32_t>(member_));
-    chunk->set_total_bytes(payload.size());
-    const uint64_t size = std::min(left, room);
-    chunk->set_data(payload.data() + offset_, size);
-    offset_ += size;
-    room -= size;
-    if (offset_ == payload.size()) {
-      chunk->set_last(true);
+    room -= CutChunk(payload, room, &offset_, chunk);
+    if (chunk->last()) {
       ++member_;
       offset_ = 0;
     }

@@ -29,7 +29,7 @@ class LeaseCutter {
   // What comes next: byte `offset_` of member `member_` of group `group_`.
   size_t group_ = 0;
   size_t member_ = 0;
-  size_t offset_ = 0;
+  uint64_t offset_ = 0;
   bool done_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "rpc/chunks.h"
 
 namespace leeway {
 
@@ -21,16 +22,12 @@ bool PushPipeline::NextMessage(MonotonicTime now, v1::PushRequest* request) {
     const uint64_t left = payload.size() - offset_;
     // A message that is nearly full is sent rather than topped up with a splinter of a large trajectory.
     if (room == 0 || (room < max_chunk_bytes_ && left > room)) break;
-    const uint64_t size = std::min(left, room);
     v1::PushChunk* chunk = request->add_chunks();
     chunk->set_sequence(first_sequence_ + sent_);
-    chunk->set_total_bytes(payload.size());
-    chunk->set_data(payload.data() + offset_, size);
-    chunk->set_last(size == left);
+    const uint64_t size = CutChunk(payload, room, &offset_, chunk);
     room -= size;
     unsent_bytes_ -= size;
-    offset_ += size;
-    if (size == left) {
+    if (chunk->last()) {
       ++sent_;
       offset_ = 0;
     }

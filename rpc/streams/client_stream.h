@@ -25,7 +25,7 @@ namespace leeway {
 //
 // The call has no deadline of its own: it lives until Cancel, or until the server or the connection ends it (keepalive
 // notices a silent one); whoever waits for an answer on it keeps the time and cancels. The handler's OnEnd is its last
-// call, after which it is destroyed. Threads: Write, HalfClose and Cancel from any; the handler is called on
+// call, after which it is destroyed. Threads: Write and Cancel from any; the handler is called on
 // `executor`, one call at a time.
 template <class Outgoing, class Incoming>
 class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
@@ -51,7 +51,7 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
     return stream;
   }
 
-  // Queues a message. False when it was not taken and is left as it was: the stream is over or half-closed, or
+  // Queues a message. False when it was not taken and is left as it was: the stream is over, or
   // `max_queued_writes` are waiting (then the handler's OnWritable says when to try again).
   bool Write(Outgoing&& message) LEEWAY_EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
@@ -61,12 +61,6 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
     }
     StartNextWrite();
     return true;
-  }
-  // Nothing more will be written; the server ends the stream when it has answered.
-  void HalfClose() LEEWAY_EXCLUDES(mutex_) {
-    MutexLock lock(&mutex_);
-    outgoing_.Close();
-    StartNextWrite();
   }
   void Cancel() LEEWAY_EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
@@ -96,7 +90,7 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
     {
       MutexLock lock(&mutex_);
       outgoing_.Done(ok);
-      ok ? StartNextWrite() : static_cast<void>(half_closed_ = true);
+      if (ok) StartNextWrite();
       has_room = write_refused_ && outgoing_.size() <= max_queued_writes_ / 2;
       if (has_room) write_refused_ = false;
     }
@@ -134,9 +128,6 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
       grpc::WriteOptions write_options;
       if (outgoing_.size() > 1) write_options.set_buffer_hint();
       this->StartWrite(next, write_options);
-    } else if (outgoing_.closed() && outgoing_.idle() && !half_closed_) {
-      half_closed_ = true;
-      this->StartWritesDone();
     }
   }
 
@@ -153,8 +144,6 @@ class ClientStream final : public grpc::ClientBidiReactor<Outgoing, Incoming> {
   // Null once gRPC made its last call.
   std::unique_ptr<grpc::ClientContext> context_ LEEWAY_GUARDED_BY(mutex_) = std::make_unique<grpc::ClientContext>();
   OutgoingQueue<Outgoing> outgoing_ LEEWAY_GUARDED_BY(mutex_);
-  // Writing is over: WritesDone was started, or a write failed.
-  bool half_closed_ LEEWAY_GUARDED_BY(mutex_) = false;
   bool cancelled_ LEEWAY_GUARDED_BY(mutex_) = false;
   // Somebody waits for room.
   bool write_refused_ LEEWAY_GUARDED_BY(mutex_) = false;

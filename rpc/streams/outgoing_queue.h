@@ -46,7 +46,6 @@ class OutgoingQueue {
 
   // Messages not yet written, the one in flight included.
   size_t size() const { return messages_.size(); }
-  bool closed() const { return closed_; }
   // Everything that was taken is written (or dropped).
   bool idle() const { return messages_.empty(); }
 

@@ -201,11 +201,6 @@ class ServerWriteStream final : public grpc::ServerWriteReactor<Response> {
     MutexLock lock(&mutex_);
     End(std::move(status));
   }
-  // True once the call is ending: answering it is pointless.
-  bool ended() const LEEWAY_EXCLUDES(mutex_) {
-    MutexLock lock(&mutex_);
-    return end_.has_value();
-  }
 
   // ---- reactions: called by gRPC
   // -------------------------------------------------------------------------------------------------
@@ -266,7 +261,7 @@ class ServerWriteStream final : public grpc::ServerWriteReactor<Response> {
   NextMessage next_;
   Response response_;
 
-  mutable Mutex mutex_;
+  Mutex mutex_;
   std::optional<absl::Status> end_ LEEWAY_GUARDED_BY(mutex_);
   // A message is being made or written: the end waits for it.
   bool writing_ LEEWAY_GUARDED_BY(mutex_) = false;
