@@ -66,7 +66,13 @@ class Trainer::Impl {
   absl::StatusOr<LeaseOutcome> TrainBatchOf(uint64_t step, LeasedBatch* leased, StepReport* report);
   absl::Status Record(uint64_t step, const LeasedBatch& leased, const StepReport& report, const PublishFacts& publish);
 
+  // A checkpoint of the last finished step, if there is none, and the settling that it allows. OK also when it could
+  // not be written: see `unsaved_because_`.
   absl::Status SaveCheckpoint();
+  // SaveCheckpoint where the run can not go on without it, for the reason given.
+  absl::Status NeedCheckpoint(absl::string_view reason);
+  absl::Status MakeRoom();
+  absl::Status SettleCovered();
   absl::Status SettleStep(uint64_t step);
   absl::Status Finish();
 
@@ -110,6 +116,12 @@ class Trainer::Impl {
 
   // The step of the newest checkpoint; absent before any.
   std::optional<uint64_t> saved_step_;
+  // Why the last attempt to write one failed.
+  absl::Status unsaved_because_;
+  // As the queue's last answer says: trained groups leave it little room.
+  bool queue_wants_checkpoint_ = false;
+  // The newest step that this life has settled.
+  uint64_t settled_step_ = 0;
   bool is_draining_ = false;
   uint64_t refused_groups_ = 0;
   double train_seconds_ = 0;
@@ -259,7 +271,7 @@ absl::Status Trainer::Impl::Step(uint64_t step) {
   environment_.states->Enter("busy:record");
   LEEWAY_RETURN_IF_ERROR(Record(step, leased, report, publish));
   const bool is_due = options_.checkpoint_every > 0 && step % static_cast<uint64_t>(options_.checkpoint_every) == 0;
-  if (is_due) LEEWAY_RETURN_IF_ERROR(SaveCheckpoint());
+  if (is_due || queue_wants_checkpoint_) LEEWAY_RETURN_IF_ERROR(SaveCheckpoint());
   return absl::OkStatus();
 }
 
@@ -293,10 +305,7 @@ absl::StatusOr<Trainer::Impl::LeaseOutcome> Trainer::Impl::Lease(uint64_t step, 
       return LeaseOutcome::kStop;
     }
     // Payloads of trained groups fill the queue until a checkpoint covers them.
-    if (leased->cause == "queue_needs_checkpoint") {
-      LEEWAY_RETURN_IF_ERROR(SaveCheckpoint());
-      LEEWAY_RETURN_IF_ERROR(SettleStep(finished_step_));
-    }
+    if (leased->cause == "queue_needs_checkpoint") LEEWAY_RETURN_IF_ERROR(MakeRoom());
     environment_.states->Enter(absl::StrCat("wait:", leased->cause.empty() ? "waiting_for_groups" : leased->cause));
   }
   return LeaseOutcome::kStop;
@@ -371,6 +380,7 @@ void Trainer::Impl::LookAtQueue(StepFacts* facts) {
   }
   records_.metrics().OnEvaluations(*status);
   times_.AddAll(*status);
+  queue_wants_checkpoint_ = status->checkpoint_wanted();
   facts->queue_groups = status->groups();
   facts->queue_bytes = status->bytes();
   facts->generated_length_mean = status->generated_length_mean();
@@ -413,34 +423,54 @@ absl::Status Trainer::Impl::SaveCheckpoint() {
   checkpoint.wall_seconds = WallSeconds();
   checkpoint.resolved_config = options_.resolved_config;
   checkpoint.held_lines = records_.metrics().held();
-  const absl::Status saved = store_.Save(checkpoint);
-  if (!saved.ok()) {
+  unsaved_because_ = store_.Save(checkpoint);
+  if (!unsaved_because_.ok()) {
     // Older checkpoints are untouched and the next one may work: a full disk must not end the training that it can not
     // record.
-    LEEWAY_LOG_ERROR("the checkpoint of step {} could not be written: {}", finished_step_, saved.ToString());
+    LEEWAY_LOG_ERROR("the checkpoint of step {} could not be written: {}", finished_step_, unsaved_because_.ToString());
     return absl::OkStatus();
   }
   saved_step_ = finished_step_;
   LEEWAY_FAILPOINT("trainer_after_checkpoint");
-  // What only this checkpoint covers stays unsettled until there is a second one.
+  return SettleCovered();
+}
+
+absl::Status Trainer::Impl::NeedCheckpoint(absl::string_view reason) {
+  LEEWAY_RETURN_IF_ERROR(SaveCheckpoint());
+  if (saved_step_ == finished_step_) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the checkpoint of step ", finished_step_, " could not be written (", std::string(unsaved_because_.message()),
+      ") and ", reason, "; make room on the disk of ", options_.run_directory, " and start the run again"));
+}
+
+absl::Status Trainer::Impl::MakeRoom() {
+  const uint64_t settled_before = settled_step_;
+  LEEWAY_RETURN_IF_ERROR(NeedCheckpoint("the queue is full of trained groups that only checkpoints settle"));
+  LEEWAY_RETURN_IF_ERROR(SettleCovered());
+  if (settled_step_ > settled_before) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "queue.max_bytes is too small: step ", finished_step_ + 1, " has no room beside the steps after ", settled_step_,
+      ", which stay in the queue until a second checkpoint covers them; raise it and start the run again"));
+}
+
+absl::Status Trainer::Impl::SettleCovered() {
+  // What only the newest checkpoint covers stays unsettled until there is a second one.
   const std::vector<uint64_t>& verified = store_.verified_steps();
-  if (verified.size() < 2 || verified[verified.size() - 2] == 0) return absl::OkStatus();
-  return SettleStep(verified[verified.size() - 2]);
+  return verified.size() < 2 ? absl::OkStatus() : SettleStep(verified[verified.size() - 2]);
 }
 
 absl::Status Trainer::Impl::SettleStep(uint64_t step) {
-  return patience_("Settle",
-                   [&] { return environment_.queue->Settle(lineage_, step, options_.queue_timeout).status(); });
+  if (step <= settled_step_) return absl::OkStatus();
+  LEEWAY_RETURN_IF_ERROR(
+      patience_("Settle", [&] { return environment_.queue->Settle(lineage_, step, options_.queue_timeout).status(); }));
+  settled_step_ = step;
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::Impl::Finish() {
   const bool is_complete = finished_step_ == static_cast<uint64_t>(options_.steps);
   if (lineage_ == 0 || (finished_step_ == 0 && !saved_step_.has_value())) return absl::OkStatus();
-  LEEWAY_RETURN_IF_ERROR(SaveCheckpoint());
-  if (saved_step_ != finished_step_) {
-    return absl::InternalError(absl::StrCat("the last checkpoint, of step ", finished_step_,
-                                            ", could not be written; see the log for the reason"));
-  }
+  LEEWAY_RETURN_IF_ERROR(NeedCheckpoint("it is the last one"));
   if (is_complete) LEEWAY_RETURN_IF_ERROR(SettleStep(finished_step_));
   environment_.states->Enter("wait:waiting_for_evaluation");
   while (is_complete && records_.metrics().is_waiting() && !stop_requested()) {

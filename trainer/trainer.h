@@ -51,11 +51,12 @@ class Trainer {
   //   OK                   done, or stopped after a checkpoint
   //   ABORTED              another lineage is current, or a commit was refused: start the process again, it restores
   //   UNAVAILABLE, DEADLINE_EXCEEDED   the queue is gone
-  //   INVALID_ARGUMENT     the options or the initial weights are unusable
+  //   INVALID_ARGUMENT     the options or the initial weights are unusable, or the queue is too small for them
+  //   RESOURCE_EXHAUSTED   a checkpoint that the run needs, the last one or one that makes room in the queue, could not
+  //   be written
   //   DATA_LOSS            too many groups of one step had to be refused
   //   FAILED_PRECONDITION  a warm start on a task without demonstrations
-  //   INTERNAL             a token beyond the staleness bound reached the trainer, or the last checkpoint could not be
-  //   written
+  //   INTERNAL             a token beyond the staleness bound reached the trainer
   absl::Status Run();
 
   // Ends the run after the current step, with a checkpoint. Any thread; only sets a flag (safe in a signal handler).

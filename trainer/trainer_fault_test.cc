@@ -235,18 +235,85 @@ TEST_F(TrainerFaultTest, AQueueThatIsAwayForAMomentIsAskedAgain) {
   EXPECT_EQ(Run().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(TrainerFaultTest, AQueueShortOfSpaceGetsItsCheckpoint) {
+TEST_F(TrainerFaultTest, ACheckpointThatTheQueueWantsIsWrittenAfterTheStep) {
   options_.checkpoint_every = 0;
-  bool asked = false;
-  change_batch_ = [&](uint64_t step, LeasedBatch* batch) {
-    if (step != 3 || asked) return;
-    asked = true;
-    batch->groups.clear();
-    batch->cause = "queue_needs_checkpoint";
+  v1::StatusResponse status;
+  status.set_checkpoint_wanted(true);
+  queue_->SetStatus(status);
+  on_commit_ = [&](uint64_t version, FakeWeightPublisher*) {
+    if (version == 4) queue_->SetStatus(v1::StatusResponse());
+  };
+  change_batch_ = [&](uint64_t step, LeasedBatch*) {
+    EXPECT_EQ(Exists("checkpoints/step-" + std::to_string(step - 1)), step == 2 || step == 3) << step;
   };
   ASSERT_TRUE(Run().ok());
+  // Steps 1 and 2 have checkpoints; the end settles the rest.
+  EXPECT_THAT(queue_->settled(), ElementsAre(1, 2, 4));
+}
+
+// From step `first` on, there is no batch until all but the last of the steps before it are settled.
+void NeedRoomFrom(uint64_t first, const ReplacingQueue& queue, uint64_t step, LeasedBatch* batch) {
+  if (step < first || queue.settled_through + 2 >= first) return;
+  batch->groups.clear();
+  batch->cause = "queue_needs_checkpoint";
+}
+
+TEST_F(TrainerFaultTest, AQueueWithoutRoomGetsACheckpointAndTheStepsBeforeItAreSettled) {
+  change_batch_ = [&](uint64_t step, LeasedBatch* batch) { NeedRoomFrom(4, *queue_, step, batch); };
+  ASSERT_TRUE(Run().ok());
+  EXPECT_FALSE(Exists("checkpoints/step-2"));  // two are kept
+  EXPECT_TRUE(Exists("checkpoints/step-3"));
+  EXPECT_THAT(queue_->settled(), ElementsAre(2, 3, 4));
+}
+
+TEST_F(TrainerFaultTest, AQueueWithoutRoomIsAskedToSettleAgainWhatADeadTrainerDidNot) {
+  options_.steps = 6;
+  on_commit_ = [&](uint64_t version, FakeWeightPublisher*) {
+    if (version == 5 && queue_->lineage() == 1) queue_->FailNext("Settle", absl::AbortedError("fenced"));
+  };
+  EXPECT_EQ(Run().code(), absl::StatusCode::kAborted);
+  ASSERT_THAT(queue_->settled(), IsEmpty());
+  change_batch_ = [&](uint64_t step, LeasedBatch* batch) { NeedRoomFrom(4, *queue_, step, batch); };
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(queue_->settled(), ElementsAre(2, 4, 6));
+}
+
+TEST_F(TrainerFaultTest, AQueueThatNoCheckpointCanMakeRoomInEndsTheRunWithTheRemedy) {
+  options_.checkpoint_every = 0;
+  change_batch_ = [&](uint64_t step, LeasedBatch* batch) { NeedRoomFrom(3, *queue_, step, batch); };
+  const absl::Status status = Run();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("queue.max_bytes"));
+  // One checkpoint is not enough, but it is there for the next start.
   EXPECT_TRUE(Exists("checkpoints/step-2"));
-  EXPECT_THAT(queue_->settled(), ElementsAre(2, 2, 4));
+  EXPECT_THAT(queue_->settled(), IsEmpty());
+}
+
+TEST_F(TrainerFaultTest, AQueueWithoutRoomAndADiskWithoutRoomEndTheRunAndSettleNothing) {
+  FaultyFileSystem faulty([](absl::string_view, const std::string& path) {
+    const bool hit = path.find("checkpoints/.tmp-step-3") != std::string::npos;
+    return hit ? absl::ResourceExhaustedError("no space") : absl::OkStatus();
+  });
+  files_ = &faulty;
+  change_batch_ = [&](uint64_t step, LeasedBatch* batch) { NeedRoomFrom(4, *queue_, step, batch); };
+  const absl::Status status = Run();
+  files_ = RealFileSystem();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("step 3"), HasSubstr("no space"), HasSubstr("full"), HasSubstr(options_.run_directory)));
+  EXPECT_THAT(queue_->settled(), IsEmpty());
+}
+
+TEST_F(TrainerFaultTest, ALastCheckpointThatFailsNamesItsCause) {
+  FaultyFileSystem faulty([](absl::string_view, const std::string& path) {
+    const bool hit = path.find("checkpoints/.tmp-step-4") != std::string::npos;
+    return hit ? absl::ResourceExhaustedError("no space") : absl::OkStatus();
+  });
+  files_ = &faulty;
+  const absl::Status status = Run();
+  files_ = RealFileSystem();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("step 4"), HasSubstr("no space")));
 }
 
 TEST_F(TrainerFaultTest, ADiskThatFailsACheckpointDoesNotEndTheTraining) {

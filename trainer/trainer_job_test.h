@@ -33,7 +33,14 @@ class ReplacingQueue : public FakeQueueTrainerClient {
     return status;
   }
 
+  absl::StatusOr<v1::LedgerCounts> Settle(uint64_t lineage, uint64_t step, absl::Duration timeout) override {
+    absl::StatusOr<v1::LedgerCounts> counts = FakeQueueTrainerClient::Settle(lineage, step, timeout);
+    if (counts.ok()) settled_through = step;
+    return counts;
+  }
+
   std::function<void(uint64_t step, uint64_t ticket)> on_retire;
+  uint64_t settled_through = 0;
 };
 
 // One job in a run directory: the queue outlives the trainers that are started one after the other.
