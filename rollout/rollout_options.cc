@@ -33,6 +33,7 @@ absl::Status RolloutOptions::Validate() const {
   require_duration(limits.step_timeout, "rollout.step_timeout");
   require_duration(limits.episode_timeout, "rollout.episode_timeout");
   require_duration(queue_timeout, "rollout.queue_timeout");
+  require_duration(abandoned_load_timeout, "rollout.abandoned_load_timeout");
   require_duration(watchdog_period, "rollout.watchdog_period");
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(faults.substr(0, faults.size() - 2));

@@ -43,6 +43,23 @@ void RolloutWorker::State::Push(v1::Trajectory trajectory) {
   });
 }
 
+absl::Status RolloutWorker::State::AwaitAbandonedLoad() {
+  const MonotonicTime begin = dependencies.clock->Now();
+  while (dependencies.weights->has_abandoned_load()) {
+    if (stop_requested.load()) return absl::CancelledError("stopped while registering");
+    const absl::Duration waited = dependencies.clock->Now() - begin;
+    if (waited >= options.abandoned_load_timeout) {
+      return absl::UnavailableError(
+          absl::StrCat("the loader has not come back from a load of weights that was given up ",
+                       absl::FormatDuration(absl::Trunc(waited, absl::Milliseconds(1))),
+                       " ago: this process can receive no weights any more"));
+    }
+    last_round_ns = absl::ToInt64Nanoseconds(dependencies.clock->Now().since_origin);
+    mailbox->bell.Wait(absl::Milliseconds(20));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RolloutWorker::State::RegisterAgain() {
   state_clock.Enter("wait:registering");
   loop.DropEverything();
@@ -52,6 +69,8 @@ absl::Status RolloutWorker::State::RegisterAgain() {
     tickets.clear();
     waits_for = "registration with the queue";
   }
+  // A new identity that can not load yet would be fenced in the next publish, after everybody has waited for it.
+  LEEWAY_RETURN_IF_ERROR(AwaitAbandonedLoad());
   internal::RetryPause pause;
   const MonotonicTime begin = dependencies.clock->Now();
   // Two parties that fence each other's identities must not spin.

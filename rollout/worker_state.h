@@ -111,6 +111,8 @@ struct RolloutWorker::State {
 
   // ---- the driving loop
   absl::Status Run();
+  // Waits for the loader of weights when it is still in a load that was given up. UNAVAILABLE: it never came back.
+  absl::Status AwaitAbandonedLoad();
   absl::Status RegisterAgain();
   absl::Status Loop();
   // Not OK ends the run; `*fenced` asks for a new registration.

@@ -239,6 +239,34 @@ TEST(WorkerTest, PublishersFenceMakesANewIdentity) {
   EXPECT_FALSE(theatre.subscriber.is_fenced());
 }
 
+TEST(WorkerTest, NoNewIdentityBeforeTheLoaderHasComeBack) {
+  Theatre theatre;
+  theatre.Deliver(1);
+  theatre.Start();
+  ASSERT_TRUE(theatre.Await([&] { return theatre.subscriber.identities().size() == 1; }));
+  theatre.subscriber.SetAbandonedLoad(true);
+  theatre.subscriber.Fence();
+  ASSERT_TRUE(theatre.Await([&] { return theatre.worker->Report().state_seconds().count("wait:registering") > 0; }));
+  Doorbell().Wait(absl::Milliseconds(100));
+  EXPECT_EQ(theatre.subscriber.identities().size(), 1u);
+  theatre.subscriber.SetAbandonedLoad(false);
+  EXPECT_TRUE(theatre.Await([&] { return theatre.subscriber.identities().size() == 2; }));
+}
+
+TEST(WorkerTest, ALoaderThatNeverComesBackEndsTheProcess) {
+  RolloutOptions options;
+  options.abandoned_load_timeout = absl::Milliseconds(50);
+  Theatre theatre({}, options);
+  theatre.Deliver(1);
+  theatre.Start();
+  ASSERT_TRUE(theatre.Await([&] { return theatre.subscriber.identities().size() == 1; }));
+  theatre.subscriber.SetAbandonedLoad(true);
+  theatre.subscriber.Fence();
+  const absl::Status ended = theatre.Join();
+  EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("has not come back from a load of weights"));
+}
+
 TEST(WorkerTest, LostPushMakesANewIdentity) {
   Theatre theatre;
   theatre.Deliver(1);

@@ -63,6 +63,16 @@ bool FakeWeightSubscriber::is_fenced() const {
   return is_fenced_;
 }
 
+bool FakeWeightSubscriber::has_abandoned_load() const {
+  MutexLock lock(&mutex_);
+  return has_abandoned_load_;
+}
+
+void FakeWeightSubscriber::SetAbandonedLoad(bool has_abandoned_load) {
+  MutexLock lock(&mutex_);
+  has_abandoned_load_ = has_abandoned_load;
+}
+
 void FakeWeightSubscriber::Shutdown() {
   MutexLock lock(&mutex_);
   is_shut_down_ = true;

@@ -22,6 +22,7 @@ class FakeWeightSubscriber : public WeightSubscriber {
   void NoteCommitted(const v1::WeightsVersion& weights, const std::string& digest) override LEEWAY_EXCLUDES(mutex_);
   void ReportSwapped(const v1::WeightsVersion& weights, absl::Duration took) override LEEWAY_EXCLUDES(mutex_);
   bool is_fenced() const override LEEWAY_EXCLUDES(mutex_);
+  bool has_abandoned_load() const override LEEWAY_EXCLUDES(mutex_);
   void Shutdown() override LEEWAY_EXCLUDES(mutex_);
 
   // ---- script -------------------------------------------------------------------------------------------------------
@@ -35,6 +36,8 @@ class FakeWeightSubscriber : public WeightSubscriber {
   void DeliverUncommitted(const v1::WeightsVersion& weights, absl::Span<const std::byte> bytes) LEEWAY_EXCLUDES(mutex_);
   // is_fenced() is true until the next SetIdentity.
   void Fence() LEEWAY_EXCLUDES(mutex_);
+  // What has_abandoned_load() says from now on.
+  void SetAbandonedLoad(bool has_abandoned_load) LEEWAY_EXCLUDES(mutex_);
 
   // ---- record -------------------------------------------------------------------------------------------------------
   std::vector<v1::WorkerIdentity> identities() const LEEWAY_EXCLUDES(mutex_);
@@ -54,6 +57,7 @@ class FakeWeightSubscriber : public WeightSubscriber {
   std::vector<v1::WeightsVersion> swaps_ LEEWAY_GUARDED_BY(mutex_);
   std::vector<std::pair<v1::WeightsVersion, std::string>> noted_ LEEWAY_GUARDED_BY(mutex_);
   bool is_fenced_ LEEWAY_GUARDED_BY(mutex_) = false;
+  bool has_abandoned_load_ LEEWAY_GUARDED_BY(mutex_) = false;
   bool is_shut_down_ LEEWAY_GUARDED_BY(mutex_) = false;
 };
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <thread>
 
+#include "base/failpoint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "weightsync/fake_loopback.h"
@@ -152,6 +153,20 @@ TEST_P(WeightLoopbackTest, AFencedIdentityStaysOut) {
   EXPECT_TRUE(Eventually([&] { return impostor.subscriber()->is_fenced(); }));
   EXPECT_THAT(impostor.subscriber()->fence_reason(), HasSubstr("register again"));
   EXPECT_EQ(publisher_->member_count(), 0);
+}
+
+TEST_P(WeightLoopbackTest, ALoadThatWasGivenUpIsKnownUntilItComesBack) {
+  auto receiver = Attach(1);
+  Publish(Version(1, 1), LoopbackModel(1));
+  ASSERT_TRUE(receiver->Reach(Version(1, 1), committed_));
+  EXPECT_FALSE(receiver->subscriber()->has_abandoned_load());
+  // Nothing wakes the loader from this: no cancellation reaches it.
+  ASSERT_TRUE(FailpointArm("weights_receiver_mid_transfer=delay:1500@3").ok());
+  EXPECT_THAT(Publish(Version(1, 2), LoopbackModel(2), absl::Milliseconds(300)).fenced, SizeIs(1));
+  ASSERT_TRUE(Eventually([&] { return receiver->subscriber()->is_fenced(); }));
+  EXPECT_TRUE(receiver->subscriber()->has_abandoned_load());
+  EXPECT_TRUE(Eventually([&] { return !receiver->subscriber()->has_abandoned_load(); }));
+  FailpointDisarmAll();
 }
 
 TEST_P(WeightLoopbackTest, APublishWithoutReceiversCommitsAndJoinersGetIt) {

@@ -103,6 +103,7 @@ class GrpcWeightSubscriber::Impl {
   void NoteCommitted(const v1::WeightsVersion& weights, const std::string& digest) LEEWAY_EXCLUDES(mutex_);
   void ReportSwapped(const v1::WeightsVersion& weights, absl::Duration took) LEEWAY_EXCLUDES(mutex_);
   bool is_fenced() const LEEWAY_EXCLUDES(mutex_);
+  bool has_abandoned_load() const LEEWAY_EXCLUDES(mutex_);
   std::string fence_reason() const LEEWAY_EXCLUDES(mutex_);
   void Shutdown() LEEWAY_EXCLUDES(mutex_);
   void WrapTransport(
@@ -175,6 +176,7 @@ class GrpcWeightSubscriber::Impl {
   MonotonicTime welcome_deadline_ LEEWAY_GUARDED_BY(mutex_);
   MonotonicTime next_heartbeat_ LEEWAY_GUARDED_BY(mutex_);
   // The loader's, while it reads.
+  std::optional<uint64_t> running_load_ LEEWAY_GUARDED_BY(mutex_);
   BucketReader* reader_ LEEWAY_GUARDED_BY(mutex_) = nullptr;
   uint64_t reader_load_ LEEWAY_GUARDED_BY(mutex_) = 0;
 };
@@ -222,6 +224,11 @@ void GrpcWeightSubscriber::Impl::ReportSwapped(const v1::WeightsVersion& weights
 bool GrpcWeightSubscriber::Impl::is_fenced() const {
   MutexLock lock(&mutex_);
   return state_.is_fenced();
+}
+
+bool GrpcWeightSubscriber::Impl::has_abandoned_load() const {
+  MutexLock lock(&mutex_);
+  return running_load_.has_value() && !state_.IsWanted(*running_load_);
 }
 
 std::string GrpcWeightSubscriber::Impl::fence_reason() const {
@@ -366,6 +373,7 @@ void GrpcWeightSubscriber::Impl::RunLoads() {
       MutexLock lock(&mutex_);
       if (is_stopping_) return;
       load = state_.TakeLoad();
+      if (load.has_value()) running_load_ = load->id;
     }
     if (!load.has_value()) {
       loader_wakeup_.Wait(kIdleWait);
@@ -373,6 +381,7 @@ void GrpcWeightSubscriber::Impl::RunLoads() {
     }
     const absl::Status status = CarryOut(*load);
     MutexLock lock(&mutex_);
+    running_load_.reset();
     state_.OnLoadFinished(load->id, status);
     StateChanged();
   }
@@ -447,6 +456,7 @@ void GrpcWeightSubscriber::ReportSwapped(const v1::WeightsVersion& weights, absl
   impl_->ReportSwapped(weights, took);
 }
 bool GrpcWeightSubscriber::is_fenced() const { return impl_->is_fenced(); }
+bool GrpcWeightSubscriber::has_abandoned_load() const { return impl_->has_abandoned_load(); }
 void GrpcWeightSubscriber::Shutdown() { impl_->Shutdown(); }
 std::string GrpcWeightSubscriber::fence_reason() const { return impl_->fence_reason(); }
 void GrpcWeightSubscriber::WrapTransportForTest(

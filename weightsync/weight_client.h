@@ -47,6 +47,7 @@ class GrpcWeightSubscriber : public WeightSubscriber {
   void NoteCommitted(const v1::WeightsVersion& weights, const std::string& digest) override;
   void ReportSwapped(const v1::WeightsVersion& weights, absl::Duration took) override;
   bool is_fenced() const override;
+  bool has_abandoned_load() const override;
   void Shutdown() override;
 
   // Why it was fenced last; empty if it never was. For logs.

@@ -43,6 +43,9 @@ class WeightSubscriber {
   virtual void ReportSwapped(const v1::WeightsVersion& weights, absl::Duration took) = 0;
   // True after the publisher fenced this identity: register again, then SetIdentity.
   virtual bool is_fenced() const = 0;
+  // True while the loader is still inside a load that was given up (fenced, replaced, too late): until it comes back,
+  // whatever is announced can not be received, under this identity or the next.
+  virtual bool has_abandoned_load() const = 0;
   virtual void Shutdown() = 0;
 };
 

@@ -68,6 +68,7 @@ class OneVersion : public WeightSubscriber {
   void NoteCommitted(const v1::WeightsVersion&, const std::string&) override {}
   void ReportSwapped(const v1::WeightsVersion&, absl::Duration) override {}
   bool is_fenced() const override { return false; }
+  bool has_abandoned_load() const override { return false; }
   void Shutdown() override {}
 
  private:
