@@ -1,4 +1,4 @@
-"""Publishes that go wrong at one of three receivers: it dies, stalls, or holds a damaged bucket.
+"""Publishes that go wrong at one of three receivers: it dies, stalls, hangs for ever, or holds a damaged bucket.
 
 Usage: publish_fault_test.py [test …]
 
@@ -26,9 +26,9 @@ UNHURRIED = {"LEEWAY_FAILPOINTS_TRAINER": "trainer_before_optimizer=delay:60"}
 HIT = 23
 
 
-def run_with_fault(folder, name, failpoint):
+def run_with_fault(folder, name, failpoint, pace=UNHURRIED):
     """The job in which only rollout-1 has this failpoint, in its first life."""
-    return lw.Job("tiny.toml", folder, name, COMMON, {**UNHURRIED, "LEEWAY_FAILPOINTS_ROLLOUT_1": failpoint}).run(timeout=120)
+    return lw.Job("tiny.toml", folder, name, COMMON, {**pace, "LEEWAY_FAILPOINTS_ROLLOUT_1": failpoint}).run(timeout=120)
 
 
 def check_weights_were_right(job, expected):
@@ -105,6 +105,21 @@ def stalled():
         check_weights_were_right(job, expected)
 
 
+def hung():
+    """A transfer that never goes on is waited for in one publish, not in every one: the process gives itself up and is started again."""
+    with lw.Workspace("publish-hung") as folder:
+        expected = undisturbed()
+        # The process waits five seconds for its loader before it gives up; the others go on meanwhile.
+        slower = {"LEEWAY_FAILPOINTS_TRAINER": "trainer_before_optimizer=delay:250"}
+        job = run_with_fault(folder, "hung", f"weights_receiver_mid_transfer=hang@{HIT}", slower)
+        fenced = check_fenced(job, "deadline: .*bytes.* verified in time")
+        assert DEADLINE - 0.1 <= fenced["weights/publish_s"]
+        assert "the loader has not come back from a load of weights that was given up" in job.log("rollout-1")
+        assert "restarted rollout-1" in job.output(), job.tail()
+        check_came_back(job, fenced)
+        check_weights_were_right(job, expected)
+
+
 def corrupted():
     """One bit of one bucket is wrong: the digest tells, at once, and the receiver loads everything again."""
     with lw.Workspace("publish-corrupted") as folder:
@@ -118,4 +133,4 @@ def corrupted():
         check_weights_were_right(job, expected)
 
 
-lw.main({"killed": killed, "stalled": stalled, "corrupted": corrupted})
+lw.main({"killed": killed, "stalled": stalled, "hung": hung, "corrupted": corrupted})
