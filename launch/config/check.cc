@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "fmt/format.h"
@@ -287,6 +288,21 @@ class Checker {
   std::vector<Diagnostic> errors_;
 };
 
+// Where a key's value comes from: the key itself, or what a derived value was derived from.
+Place PlaceOfCause(const Config& config, const std::string& key) {
+  static const auto* const causes = new std::map<std::string, std::vector<std::string>>{
+      {"model.key_value_heads", {"model.heads"}},
+      {"model.head_dim", {"model.hidden", "model.heads"}},
+      {"model.intermediate", {"model.hidden"}},
+      {"model.max_positions", {"task.file", "task.max_answer_tokens", "task.name"}}};
+  const auto found = causes->find(key);
+  if (!config.IsDefault(key) || found == causes->end()) return config.PlaceOf(key);
+  for (const std::string& cause : found->second) {
+    if (!config.IsDefault(cause)) return config.PlaceOf(cause);
+  }
+  return config.PlaceOf(key);
+}
+
 std::string HumanBytes(double bytes) {
   const char* unit = "B";
   for (const char* next : {"KiB", "MiB", "GiB", "TiB"}) {
@@ -311,7 +327,7 @@ std::vector<Diagnostic> CheckResume(const Config& existing, const Config& wanted
   for (const ConfigDifference& difference : CompareForResume(existing, wanted)) {
     if (!difference.is_refused) continue;
     const bool may_grow = FindKey(difference.key)->resume() == ResumeRule::kMayGrow;
-    errors.push_back({wanted.PlaceOf(difference.key), difference.key,
+    errors.push_back({PlaceOfCause(wanted, difference.key), difference.key,
                       fmt::format("the run that exists has {}, wanted is {}; {}", difference.before, difference.after,
                                   may_grow ? "a resume may raise it, not lower it"
                                            : "a resume can not change it (choose another run.name)")});

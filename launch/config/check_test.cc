@@ -202,6 +202,21 @@ TEST_F(CheckTest, ResumeWithAnotherSeedIsRefusedWithTheDifference) {
       errors[1].ToString(),
       file() + ":3:10: staleness.budget: the run that exists has 2, wanted is 1; a resume may raise it, not lower it");
   EXPECT_THAT(Check(kTask, {"trainer.steps=500", "staleness.budget=3"}), IsEmpty());
+  // Derived sizes differ because of the width: all complaints stand where that was written.
+  const std::vector<Diagnostic> sizes = Check("[task]\nname = \"sort5\"\n[model]\nhidden = 32\n");
+  ASSERT_THAT(sizes, SizeIs(3)) << FormatDiagnostics(sizes);
+  for (const Diagnostic& error : sizes) EXPECT_EQ(error.place.ToString(), file() + ":4:10") << error.key;
+}
+
+TEST_F(CheckTest, ALineOfTheQuestionFileIsTheFilesFault) {
+  std::ofstream(directory_ + "/q.jsonl") << R"({"question": "q", "answer": "a"})"
+                                         << "\n"
+                                         << R"({"question": "r", "answer": "much too long an answer"})"
+                                         << "\n";
+  const std::vector<Diagnostic> errors =
+      Check("[task]\nname = \"question_file\"\nmax_answer_tokens = 8\nfile = \"q.jsonl\"\n");
+  ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
+  EXPECT_THAT(errors[0].ToString(), HasSubstr(":4:8: task.file: " + directory_ + "/q.jsonl:2: 'answer' has 23 bytes"));
 }
 
 TEST_F(CheckTest, ModelOfAnotherVocabularyIsRefused) {
@@ -244,8 +259,9 @@ TEST_F(CheckTest, BrokenInitialWeightsAreRefusedBeforeAnythingStarts) {
   model.shape.max_positions = 4;
   model.parameters.resize(static_cast<size_t>(model.shape.ParameterCount()));
   ASSERT_TRUE(WriteModelDirectory(RealFileSystem(), directory_ + "/model", model).ok());
-  errors = Check(text);
+  errors = Check(text + "tied_head = true\nrope_theta = 10000.0\nmax_positions = 12\n");
   ASSERT_THAT(errors, SizeIs(3)) << FormatDiagnostics(errors);
+  EXPECT_EQ(errors[2].place.ToString(), file() + ":10:17");
   EXPECT_THAT(errors[0].message, HasSubstr("tie_word_embeddings = false"));
   EXPECT_THAT(errors[1].message, HasSubstr("model.rope_theta = 10000, but"));
   EXPECT_THAT(errors[2].message, HasSubstr("max_position_embeddings = 4"));

@@ -34,10 +34,13 @@ void AddTaskErrors(const Config& config, const absl::Status& status, std::vector
   std::istringstream lines{std::string(status.message())};
   for (std::string line; std::getline(lines, line);) {
     if (line.empty()) continue;
-    std::string key = config.GetString("task.file").empty() ? "task.name" : "task.file";
+    const std::string& file = config.GetString("task.file");
+    std::string key = file.empty() ? "task.name" : "task.file";
+    // What is wrong in the file's lines may speak of keys, but the file is at fault.
+    const bool is_of_file = !file.empty() && line.rfind(file + ":", 0) == 0;
     for (const char* candidate : {"task.latency", "task.faults", "task.match", "task.max_answer_tokens",
                                   "task.held_out_share", "task.file", "task.name"}) {
-      if (line.find(candidate) != std::string::npos) {
+      if (!is_of_file && line.find(candidate) != std::string::npos) {
         key = candidate;
         break;
       }
