@@ -35,6 +35,14 @@ def start_of(pid):
     return None if fields[0] == "Z" else int(fields[19])
 
 
+def command_of(pid):
+    """The words of the process's command line; none once it is gone."""
+    try:
+        return [word.decode(errors="replace") for word in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
 def wait_until_gone(processes, timeout):
     """Waits for the end of processes given as (pid, role, start); returns those that are left."""
     deadline = time.monotonic() + timeout

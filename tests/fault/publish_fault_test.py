@@ -1,4 +1,4 @@
-"""Publishes that go wrong at one of three receivers: it dies, stalls, hangs for ever, or holds a damaged bucket.
+"""Publishes that go wrong at one of three receivers: it dies, stalls, stops, hangs for ever, or holds a damaged bucket.
 
 Usage: publish_fault_test.py [test …]
 
@@ -9,8 +9,10 @@ ones, and the last checkpoint has the bytes of the undisturbed run.
 """
 
 import functools
+import os
 import pathlib
 import re
+import signal
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -120,6 +122,25 @@ def hung():
         check_weights_were_right(job, expected)
 
 
+def stopped():
+    """A whole process that stands still (a debugger, a suspended machine): fenced when it does not answer, and back when it goes on."""
+    with lw.Workspace("publish-stopped") as folder:
+        expected = undisturbed()
+        job = lw.Job("tiny.toml", folder, "stopped", [*COMMON, "queue.worker_lease=1.5"], UNHURRIED).start()
+        job.wait_for(lambda job: job.steps_done() >= 5, 60, "step 5")
+        victim = next(pid for pid, role in job.children() if role == "rollout" and lw.command_of(pid)[-1] == "1")
+        os.kill(victim, signal.SIGSTOP)
+        try:
+            job.wait_for(lambda job: any(line.get("weights/fenced", 0) > 0 for line in job.metrics()), 30, "the fencing")
+        finally:
+            os.kill(victim, signal.SIGCONT)
+        assert job.wait(120) == 0, job.tail()
+        fenced = check_fenced(job, "deadline: |no sign of life")
+        assert "killed by signal" not in job.output(), job.tail()
+        check_came_back(job, fenced)
+        check_weights_were_right(job, expected)
+
+
 def corrupted():
     """One bit of one bucket is wrong: the digest tells, at once, and the receiver loads everything again."""
     with lw.Workspace("publish-corrupted") as folder:
@@ -133,4 +154,4 @@ def corrupted():
         check_weights_were_right(job, expected)
 
 
-lw.main({"killed": killed, "stalled": stalled, "hung": hung, "corrupted": corrupted})
+lw.main({"killed": killed, "stalled": stalled, "stopped": stopped, "hung": hung, "corrupted": corrupted})
