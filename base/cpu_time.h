@@ -6,12 +6,12 @@
 
 namespace leeway {
 
-// Names the calling thread's class (rpc, ledger, compute, env, ...): the thread's kernel name becomes "lw-<class>", at
-// most 15 bytes. Threads that libraries make (gRPC's) keep their own names and count as "rpc".
+// Puts the calling thread into a class (rpc, ledger, compute, env, ...), and names it "lw-<class>", at most 15 bytes. A
+// thread that changes its class leaves in the old one what it has used; the main thread begins in "main". Threads that
+// libraries make (gRPC's) have no class and count as "rpc".
 void SetThreadClass(const std::string& thread_class);
 
-// CPU seconds of this process so far by thread class, and "total" (which also holds threads that have ended). Reads
-// /proc/self/task.
+// CPU seconds of this process so far by thread class, ended threads included, and "total", which is their sum.
 std::map<std::string, double> CpuSecondsByThreadClass();
 
 }  // namespace leeway

@@ -490,6 +490,7 @@ Trainer::Trainer(TrainerOptions options, const TrainerEnvironment& environment)
 Trainer::~Trainer() = default;
 
 absl::Status Trainer::Run() {
+  SetThreadClass("compute");
   const std::vector<ConfigProblem> problems = TrainerProblems(options_);
   if (!problems.empty()) {
     std::string text = "the trainer's options are unusable:";

@@ -1,5 +1,6 @@
 #include "trainer/records/process_times.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,13 +8,7 @@
 namespace leeway {
 namespace {
 
-std::string ProcessOf(const v1::WorkerStatus& worker) {
-  return absl::StrCat(worker.name(), "/", worker.identity().epoch());
-}
-
-}  // namespace
-
-std::map<std::string, double> ProcessTimes::Flatten(absl::string_view role, const v1::ProcessReport& report) const {
+std::map<std::string, double> Flatten(absl::string_view role, const v1::ProcessReport& report) {
   std::map<std::string, double> values;
   for (const auto& [state, seconds] : report.state_seconds()) {
     const size_t colon = state.find(':');
@@ -27,29 +22,39 @@ std::map<std::string, double> ProcessTimes::Flatten(absl::string_view role, cons
   return values;
 }
 
-void ProcessTimes::Skip(absl::string_view role, const std::string& process, const v1::ProcessReport& report) {
-  last_[process] = Flatten(role, report);
+double ValueOf(const std::map<std::string, double>& values, const std::string& name) {
+  const auto found = values.find(name);
+  return found == values.end() ? 0.0 : found->second;
 }
 
-void ProcessTimes::Add(absl::string_view role, const std::string& process, const v1::ProcessReport& report) {
-  std::map<std::string, double> now = Flatten(role, report);
-  std::map<std::string, double>& last = last_[process];
-  for (const auto& [name, value] : now) {
-    const auto before = last.find(name);
-    const bool continues = before != last.end() && before->second <= value;
-    increments_[name] += continues ? value - before->second : value;
+}  // namespace
+
+void ProcessTimes::Add(absl::string_view role, const std::string& name, const v1::ProcessReport& report) {
+  const std::map<std::string, double> now = Flatten(role, report);
+  if (now.empty()) return;
+  Process& process = processes_[name];
+  const std::string total = absl::StrCat("cpu/", role, "_s");
+  const bool is_new =
+      report.wall_seconds() < process.wall_seconds || ValueOf(now, total) < ValueOf(process.values, total);
+  if (is_new) process.values.clear();
+  for (const auto& [metric, value] : now) {
+    double& last = process.values[metric];
+    if (!process.is_skipped) increments_[metric] += std::max(0.0, value - last);
+    last = value;
   }
-  last = std::move(now);
-}
-
-void ProcessTimes::SkipAll(const v1::StatusResponse& status) {
-  Skip("queue", "queue", status.report());
-  for (const v1::WorkerStatus& worker : status.workers()) Skip("rollout", ProcessOf(worker), worker.report());
+  process.wall_seconds = report.wall_seconds();
+  process.is_skipped = false;
 }
 
 void ProcessTimes::AddAll(const v1::StatusResponse& status) {
   Add("queue", "queue", status.report());
-  for (const v1::WorkerStatus& worker : status.workers()) Add("rollout", ProcessOf(worker), worker.report());
+  for (const v1::WorkerStatus& worker : status.workers()) Add("rollout", worker.name(), worker.report());
+}
+
+void ProcessTimes::SkipAll(const v1::StatusResponse& status) {
+  processes_["queue"].is_skipped = true;
+  for (const v1::WorkerStatus& worker : status.workers()) processes_[worker.name()].is_skipped = true;
+  AddAll(status);
 }
 
 std::map<std::string, double> ProcessTimes::Take() { return std::exchange(increments_, {}); }

@@ -17,26 +17,31 @@ namespace leeway {
 //   wait/<role>/<cause>_s, busy/<role>/<phase>_s   seconds in each state, summed over the processes of a role
 //   cpu/<role>_s, cpu/<role>/<class>_s             CPU seconds, whole and by thread class
 //
-// Roles: trainer, queue, rollout. A process that was replaced (another epoch, or counters that went back) counts from
-// its start. Not thread-safe.
+// Roles: trainer, queue, rollout. A process is known by its name: a worker that the queue fenced registers again and
+// goes on counting. Where its wall or CPU time went back there is a new process of that name, which counts from its
+// start. Not thread-safe.
 class ProcessTimes {
  public:
-  // Forgets `report`'s past: only what comes after counts. For processes that are older than the records.
-  void Skip(absl::string_view role, const std::string& process, const v1::ProcessReport& report);
-  // Adds what `process` did since the last call.
+  // Adds what `process` did since the last call. An empty report (a worker that has not sent one yet) says nothing.
   void Add(absl::string_view role, const std::string& process, const v1::ProcessReport& report);
-  // Both of the above for everybody in an answer of the queue: its workers and itself.
-  void SkipAll(const v1::StatusResponse& status);
+  // For everybody in an answer of the queue, its workers and itself: adds what they did.
   void AddAll(const v1::StatusResponse& status);
+  // The same, but what they did up to now is not counted; for processes that are older than the records.
+  void SkipAll(const v1::StatusResponse& status);
 
   // Increments since the last Take.
   std::map<std::string, double> Take();
 
  private:
-  std::map<std::string, double> Flatten(absl::string_view role, const v1::ProcessReport& report) const;
+  struct Process {
+    double wall_seconds = 0;
+    // Metric name -> last cumulative value.
+    std::map<std::string, double> values;
+    // The next report is not counted.
+    bool is_skipped = false;
+  };
 
-  // Process -> metric name -> last cumulative value.
-  std::map<std::string, std::map<std::string, double>> last_;
+  std::map<std::string, Process> processes_;
   std::map<std::string, double> increments_;
 };
 

@@ -16,6 +16,7 @@ v1::ProcessReport Report(double generate, double waiting, double cpu) {
   (*report.mutable_state_seconds())["wait:queue_full"] = waiting;
   (*report.mutable_cpu_seconds())["total"] = cpu;
   (*report.mutable_cpu_seconds())["rpc"] = cpu / 4;
+  report.set_wall_seconds(generate + waiting);
   return report;
 }
 
@@ -43,12 +44,51 @@ TEST(ProcessTimesTest, IncrementsAreSummedOverTheProcessesOfARole) {
 
 TEST(ProcessTimesTest, AReplacedProcessCountsFromItsStart) {
   ProcessTimes times;
-  times.AddAll(Status({{1, Report(5, 0, 0)}}));
+  times.AddAll(Status({{1, Report(5, 0, 2)}}));
   times.Take();
-  // Another epoch, further than the old one was; then counters that went back under the same identity.
-  times.AddAll(Status({{2, Report(6, 0, 0)}}));
+  times.AddAll(Status({{2, Report(1, 0, 3)}}));  // less wall time
+  EXPECT_EQ(times.Take()["cpu/rollout_s"], 3);
+  times.AddAll(Status({{3, Report(6, 0, 1)}}));  // less CPU time
   EXPECT_EQ(times.Take()["busy/rollout/generate_s"], 6);
-  times.AddAll(Status({{2, Report(1, 0, 0)}}));
+}
+
+// A worker that was fenced: the same process, another epoch, and no report until its next heartbeat.
+TEST(ProcessTimesTest, AWorkerThatRegistersAgainGoesOnCounting) {
+  ProcessTimes times;
+  times.AddAll(Status({{1, Report(5, 1, 2)}}));
+  times.Take();
+  times.AddAll(Status({{2, v1::ProcessReport()}}));
+  EXPECT_THAT(times.Take(), IsEmpty());
+  times.AddAll(Status({{2, Report(6, 1.5, 2.5)}}));
+  std::map<std::string, double> values = times.Take();
+  EXPECT_EQ(values["busy/rollout/generate_s"], 1);
+  EXPECT_EQ(values["wait/rollout/queue_full_s"], 0.5);
+  EXPECT_EQ(values["cpu/rollout_s"], 0.5);
+}
+
+TEST(ProcessTimesTest, AClassThatFallsOrIsMissingForAWhileIsNotCountedTwice) {
+  ProcessTimes times;
+  times.AddAll(Status({{1, Report(5, 0, 8)}}));
+  EXPECT_EQ(times.Take()["cpu/rollout/rpc_s"], 2);
+  v1::ProcessReport report = Report(6, 0, 9);
+  (*report.mutable_cpu_seconds())["rpc"] = 1.5;
+  times.AddAll(Status({{1, report}}));
+  std::map<std::string, double> values = times.Take();
+  EXPECT_EQ(values["cpu/rollout/rpc_s"], 0);
+  EXPECT_EQ(values["cpu/rollout_s"], 1);
+  report = Report(7, 0, 10);
+  report.mutable_cpu_seconds()->erase("rpc");
+  times.AddAll(Status({{1, report}}));
+  times.AddAll(Status({{1, Report(8, 0, 11)}}));
+  EXPECT_EQ(times.Take()["cpu/rollout/rpc_s"], 11.0 / 4 - 1.5);
+}
+
+TEST(ProcessTimesTest, AProcessWithoutAReportAtTheStartIsSkippedWhenItHasOne) {
+  ProcessTimes times;
+  times.SkipAll(Status({{2, v1::ProcessReport()}}));
+  times.AddAll(Status({{2, Report(100, 0, 50)}}));
+  EXPECT_THAT(times.Take(), IsEmpty());
+  times.AddAll(Status({{2, Report(101, 0, 50)}}));
   EXPECT_EQ(times.Take()["busy/rollout/generate_s"], 1);
 }
 
