@@ -1,11 +1,16 @@
 // leeway: the command line. Flags and wiring only; needs neither the model nor the trainer's engine, so that it starts
 // in milliseconds.
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "launch/commands/commands.h"
+#include "launch/config/nearest.h"
 #include "launch/roles/role_process.h"
 
 int main(int argc, char** argv) {
@@ -66,6 +71,20 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"config", "schema"}));
   docs->callback([&] { code = DocsCommand(topic); });
 
+  app.add_subcommand("help", "print this")->callback([&] {
+    fmt::print("{}", app.help());
+    code = ExitCode::kDone;
+  });
+
+  // CLI11 would only say that a command is missing.
+  std::vector<std::string> commands;
+  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
+  if (argc > 1 && argv[1][0] != '-' && std::find(commands.begin(), commands.end(), argv[1]) == commands.end()) {
+    const std::optional<std::string> nearest = NearestWord(argv[1], commands);
+    fmt::print(stderr, "no command \"{}\"{}; commands: {}\n", argv[1],
+               nearest.has_value() ? fmt::format(" (did you mean \"{}\"?)", *nearest) : "", fmt::join(commands, ", "));
+    return static_cast<int>(ExitCode::kConfiguration);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,5 +1,12 @@
 #include "rpc/address.h"
 
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+
 #include <sys/un.h>
 
 #include "absl/strings/numbers.h"
@@ -58,6 +65,18 @@ absl::StatusOr<RpcAddress> ParseRpcAddress(const std::string& text) {
   }
   address.host = std::string(host);
   return address;
+}
+
+bool IsSocketServed(const std::string& unix_path) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::strncpy(name.sun_path, unix_path.c_str(), sizeof(name.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return false;
+  // EAGAIN: somebody listens and has not taken those before.
+  const bool is_served = connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)) == 0 || errno == EAGAIN;
+  close(fd);
+  return is_served;
 }
 
 }  // namespace leeway

@@ -29,6 +29,9 @@ struct RpcAddress {
 // INVALID_ARGUMENT says what is wrong with the text and what is expected.
 absl::StatusOr<RpcAddress> ParseRpcAddress(const std::string& text);
 
+// Somebody listens on this socket file. Does not block.
+bool IsSocketServed(const std::string& unix_path);
+
 }  // namespace leeway
 
 #endif  // LEEWAY_RPC_ADDRESS_H_

@@ -24,15 +24,7 @@ namespace {
 
 // Refuses a socket file behind which somebody answers: gRPC would unlink it and take its place without a word.
 absl::Status CheckSocketFileIsFree(const RpcAddress& address) {
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::strncpy(name.sun_path, address.unix_path.c_str(), sizeof(name.sun_path) - 1);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return absl::UnavailableError(absl::StrCat("socket: ", std::strerror(errno)));
-  // EAGAIN: somebody listens and has not taken those before.
-  const bool answered = connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)) == 0 || errno == EAGAIN;
-  close(fd);
-  if (!answered) return absl::OkStatus();
+  if (!IsSocketServed(address.unix_path)) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat("cannot listen on ", address.ToString(), ": another server is listening there"));
 }

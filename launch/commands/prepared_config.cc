@@ -22,11 +22,12 @@ PreparedConfig PrepareConfig(const std::vector<std::string>& arguments) {
   }
   prepared.resolved = ResolveConfig(loaded.config, RunNameOf(sources.files));
   std::vector<Diagnostic> meaning = CheckConfig(prepared.resolved);
-  for (Diagnostic& error : meaning) {
-    const bool is_known = std::any_of(prepared.errors.begin(), prepared.errors.end(),
-                                      [&](const Diagnostic& e) { return e.key == error.key; });
-    if (!is_known) prepared.errors.push_back(std::move(error));
-  }
+  // Only that they hold their defaults is not the user's complaint.
+  std::erase_if(meaning, [&](const Diagnostic& error) {
+    return std::any_of(prepared.errors.begin(), prepared.errors.end(),
+                       [&](const Diagnostic& known) { return known.key == error.key; });
+  });
+  prepared.errors.insert(prepared.errors.end(), meaning.begin(), meaning.end());
   const Config& config = prepared.resolved.config;
   prepared.run_directory = JoinPath(config.GetString("run.directory"), config.GetString("run.name"));
   const absl::StatusOr<Config> existing = ReadRunConfig(RunPaths(prepared.run_directory));
@@ -40,6 +41,11 @@ PreparedConfig PrepareConfig(const std::vector<std::string>& arguments) {
           {config.PlaceOf("trainer.steps"), "trainer.steps",
            fmt::format("the run that exists has trained {} steps; a resume can not go back below them", done)});
     }
+  } else if (absl::IsNotFound(existing.status()) && NewestCheckpoint(RunPaths(prepared.run_directory)).has_value()) {
+    prepared.errors.push_back({config.PlaceOf("run.name"), "run.name",
+                               fmt::format("{} holds checkpoints but no config.toml, so nobody knows what they are of; "
+                                           "put it back, or choose another run.name",
+                                           prepared.run_directory)});
   } else if (!absl::IsNotFound(existing.status())) {
     prepared.errors.push_back({config.PlaceOf("run.name"), "run.name",
                                fmt::format("{} holds a run whose configuration can not be read: {}",

@@ -25,8 +25,8 @@ ExitCode Fail(const absl::Status& status) {
 
 // A run that has done all its steps is not started again: its processes would have nothing to do.
 bool IsComplete(const RunReport& report, const Config& config) {
-  return report.summary.is_object() && report.summary.value("is_complete", false) &&
-         report.summary.value("total_steps", int64_t{0}) == config.GetInteger("trainer.steps");
+  return report.summary.is_object() && report.summary["is_complete"].get<bool>() &&
+         report.summary["total_steps"].get<int64_t>() == config.GetInteger("trainer.steps");
 }
 
 void WriteRecords(const RunPaths& paths, const RunReport& report, const JobEnd& end) {

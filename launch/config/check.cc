@@ -20,6 +20,56 @@
 namespace leeway {
 namespace {
 
+std::string HumanBytes(double bytes) {
+  const char* unit = "B";
+  for (const char* next : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (bytes < 1024) break;
+    bytes /= 1024;
+    unit = next;
+  }
+  return fmt::format("{:.{}f} {}", bytes, bytes < 10 && *unit != 'B' ? 1 : 0, unit);
+}
+
+// Estimates in bytes.
+struct MemoryNeed {
+  double trainer = 0;
+  double worker = 0;
+  int64_t workers = 0;
+  double in_flight = 0;
+
+  double Total() const { return trainer + static_cast<double>(workers) * worker + in_flight; }
+};
+
+double BatchEpisodes(const Config& config) {
+  return static_cast<double>(config.GetInteger("trainer.groups_per_step") * config.GetInteger("trainer.group_size"));
+}
+
+// nullopt: the shape is not known (other errors say why).
+std::optional<MemoryNeed> MemoryNeedOf(const ResolvedConfig& resolved) {
+  const Config& config = resolved.config;
+  if (resolved.task == nullptr || resolved.tokenizer == nullptr || config.GetInteger("model.head_dim") == 0)
+    return std::nullopt;
+  const ModelShape shape = ShapeOf(config, resolved.tokenizer->vocabulary_size());
+  // In floating point: sizes that are too large are what this is for.
+  const double hidden = static_cast<double>(shape.hidden), intermediate = static_cast<double>(shape.intermediate);
+  const double layers = static_cast<double>(shape.layers), vocabulary = static_cast<double>(shape.vocabulary);
+  const double query = static_cast<double>(shape.heads) * static_cast<double>(shape.head_dim);
+  const double key_value = static_cast<double>(shape.key_value_heads) * static_cast<double>(shape.head_dim);
+  const double parameters = layers * (hidden * (2 * query + 2 * key_value + 3 * intermediate + 2)) + hidden +
+                            vocabulary * hidden * (shape.tied_head ? 1 : 2);
+  const double tokens = resolved.task->max_episode_tokens();
+  const double activations = 4 * layers * (8 * hidden + 3 * intermediate) + 4 * vocabulary;
+  const double micro_batch =
+      std::min(static_cast<double>(config.GetInteger("trainer.micro_batch_tokens")), BatchEpisodes(config) * tokens);
+  MemoryNeed need;
+  need.trainer = 4 * parameters * 6 + micro_batch * activations;
+  need.worker = 4 * parameters * 3 +
+                2 * 4 * layers * key_value * tokens * static_cast<double>(config.GetInteger("rollout.slots"));
+  need.workers = config.GetInteger("rollout.workers");
+  need.in_flight = 8 * parameters;
+  return need;
+}
+
 // Collects complaints about one configuration.
 class Checker {
  public:
@@ -32,6 +82,7 @@ class Checker {
     CheckQueue();
     CheckStaleness();
     CheckTrainer();
+    CheckMemory();
     CheckPlaces();
     CheckPorts();
     return std::move(errors_);
@@ -73,11 +124,6 @@ class Checker {
     if (Integer("model.max_positions") < needed) {
       Error("model.max_positions", fmt::format("expected at least {}, what the longest episode of {} needs, got {}",
                                                needed, Text("task.name"), Integer("model.max_positions")));
-    }
-    for (const char* key : {"model.hidden", "model.layers", "model.intermediate", "model.heads", "model.max_positions",
-                            "model.head_dim"}) {
-      if (Integer(key) > (int64_t{1} << 30))
-        Error(key, fmt::format("expected at most {}, got {}", int64_t{1} << 30, Integer(key)));
     }
   }
 
@@ -142,11 +188,10 @@ class Checker {
 
   void CheckGroups() {
     const int64_t size = Integer("trainer.group_size");
-    const std::string& advantage = Text("objective.advantage");
-    if (size < 2 && advantage != "reinforce_pp_baseline") {
+    if (size < 2) {
       Error(Written({"trainer.group_size", "objective.advantage"}),
             fmt::format("groups of 1 have advantage 0 under `{}`: nothing would be learnt; expected at least 2",
-                        advantage));
+                        Text("objective.advantage")));
     }
     if (Text("queue.short_group") == "train" && Integer("queue.short_group_minimum") > size) {
       Error("queue.short_group_minimum", fmt::format("expected at most trainer.group_size = {}, got {}", size,
@@ -219,12 +264,27 @@ class Checker {
     }
   }
 
+  void CheckMemory() {
+    const std::optional<MemoryNeed> need = MemoryNeedOf(resolved_);
+    const double has = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+    if (!need.has_value() || need->Total() <= has) return;
+    Error(Written({"model.layers", "model.hidden", "model.intermediate", "rollout.slots", "rollout.workers"}),
+          fmt::format("the processes need about {} (trainer {}, each of {} rollout workers {}, weights in flight {}), "
+                      "this machine has {}",
+                      HumanBytes(need->Total()), HumanBytes(need->trainer), need->workers, HumanBytes(need->worker),
+                      HumanBytes(need->in_flight), HumanBytes(has)));
+  }
+
   void CheckPlaces() {
     const std::string& name = Text("run.name");
     if (name.find('/') != std::string::npos || name == "." || name == "..") {
       Error("run.name", fmt::format("expected a name without '/', got \"{}\"", name));
     }
     std::filesystem::path directory = Text("run.directory");
+    if (std::any_of(directory.begin(), directory.end(), [](const auto& part) { return part == "~"; })) {
+      Error("run.directory", "a ~ here is a folder of that name, not your home folder; write the path in full");
+      return;
+    }
     std::error_code error;
     const std::filesystem::path run = directory / name;
     if (std::filesystem::exists(run, error) && !std::filesystem::is_directory(run, error)) {
@@ -247,7 +307,11 @@ class Checker {
       const absl::StatusOr<RpcAddress> address = ParseRpcAddress(Text(key));
       if (!address.ok()) {
         Error(key, std::string(address.status().message()));
-      } else if (!address->is_unix()) {
+      } else if (address->is_unix()) {
+        CheckSocket(key, address->unix_path);
+      } else if (address->port == 0) {
+        Error(key, "port 0 means any free one, which the other processes could not know; choose a port");
+      } else {
         CheckPort(key, address->port, "");
       }
     }
@@ -268,8 +332,17 @@ class Checker {
     }
   }
 
+  void CheckSocket(const char* key, const std::string& path) {
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    std::error_code error;
+    if (!std::filesystem::is_directory(folder, error) || access(folder.c_str(), W_OK) != 0) {
+      Error(key, fmt::format("{} is no folder that can be written to", folder.string()));
+    } else if (IsSocketServed(path)) {
+      Error(key, fmt::format("a server listens on {} already; choose another one", path));
+    }
+  }
+
   void CheckPort(const char* key, int port, const std::string& remark) {
-    if (port == 0) return;
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int on = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -303,16 +376,6 @@ Place PlaceOfCause(const Config& config, const std::string& key) {
   return config.PlaceOf(key);
 }
 
-std::string HumanBytes(double bytes) {
-  const char* unit = "B";
-  for (const char* next : {"KiB", "MiB", "GiB", "TiB"}) {
-    if (bytes < 1024) break;
-    bytes /= 1024;
-    unit = next;
-  }
-  return fmt::format("{:.{}f} {}", bytes, bytes < 10 && *unit != 'B' ? 1 : 0, unit);
-}
-
 }  // namespace
 
 std::vector<Diagnostic> CheckConfig(const ResolvedConfig& resolved) {
@@ -337,18 +400,10 @@ std::vector<Diagnostic> CheckResume(const Config& existing, const Config& wanted
 
 std::string DescribeFeasibility(const ResolvedConfig& resolved) {
   const Config& config = resolved.config;
-  if (resolved.task == nullptr || resolved.tokenizer == nullptr || config.GetInteger("model.head_dim") == 0) return "";
+  const std::optional<MemoryNeed> need = MemoryNeedOf(resolved);
+  if (!need.has_value()) return "";
   const ModelShape shape = ShapeOf(config, resolved.tokenizer->vocabulary_size());
   const double parameters = static_cast<double>(shape.ParameterCount());
-  const double batch =
-      static_cast<double>(config.GetInteger("trainer.groups_per_step") * config.GetInteger("trainer.group_size"));
-  const double tokens = resolved.task->max_episode_tokens();
-  const double cache = 2.0 * 4.0 * static_cast<double>(shape.layers * shape.key_value_heads * shape.head_dim);
-  const double activations =
-      4.0 * static_cast<double>(shape.layers) * static_cast<double>(8 * shape.hidden + 3 * shape.intermediate) +
-      4.0 * static_cast<double>(shape.vocabulary);
-  const double micro_batch =
-      std::min(static_cast<double>(config.GetInteger("trainer.micro_batch_tokens")), batch * tokens);
   const double queue =
       std::min(static_cast<double>(config.GetInteger("queue.max_bytes")),
                static_cast<double>(config.GetInteger("queue.max_groups") * config.GetInteger("trainer.group_size") *
@@ -356,17 +411,15 @@ std::string DescribeFeasibility(const ResolvedConfig& resolved) {
   std::string text;
   text += fmt::format("model        {:.0f} parameters ({}), vocabulary {} ({})\n", parameters,
                       HumanBytes(4 * parameters), shape.vocabulary, resolved.tokenizer->name());
-  text += fmt::format("episodes     at most {:.0f} tokens in {} turns, {} a trajectory; {:.0f} a step\n", tokens,
-                      resolved.task->max_turns(),
-                      HumanBytes(static_cast<double>(config.GetInteger("queue.max_trajectory_bytes"))), batch);
+  text += fmt::format("episodes     at most {} tokens in {} turns, {} a trajectory; {:.0f} a step\n",
+                      resolved.task->max_episode_tokens(), resolved.task->max_turns(),
+                      HumanBytes(static_cast<double>(config.GetInteger("queue.max_trajectory_bytes"))),
+                      BatchEpisodes(config));
   text += fmt::format("queue        {} groups, {} reserved at most, up to {} with unsettled steps\n",
                       config.GetInteger("queue.max_groups"), HumanBytes(queue),
                       HumanBytes(static_cast<double>(config.GetInteger("queue.max_bytes"))));
-  text += fmt::format(
-      "memory       trainer about {}, each of {} rollout workers about {}, weights in flight {}\n",
-      HumanBytes(4 * parameters * 6 + micro_batch * activations), config.GetInteger("rollout.workers"),
-      HumanBytes(4 * parameters * 3 + cache * tokens * static_cast<double>(config.GetInteger("rollout.slots"))),
-      HumanBytes(8 * parameters));
+  text += fmt::format("memory       trainer about {}, each of {} rollout workers about {}, weights in flight {}\n",
+                      HumanBytes(need->trainer), need->workers, HumanBytes(need->worker), HumanBytes(need->in_flight));
   text += fmt::format("staleness    lag of a trained token at most {}\n",
                       config.GetString("mode") == "sync" ? 0 : config.GetInteger("staleness.budget"));
   return text;

@@ -3,7 +3,9 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -117,6 +119,18 @@ INSTANTIATE_TEST_SUITE_P(
                "objective.correction", "decoupled"},
         Broken{"GroupOfOne", "[task]\nname = \"sort5\"\n[trainer]\ngroup_size = 1\n", 4, 14, "trainer.group_size",
                "nothing would be learnt"},
+        Broken{
+            "GroupOfOneUnderAnyAdvantage",
+            "[task]\nname = \"sort5\"\n[objective]\nadvantage = \"reinforce_pp_baseline\"\n[trainer]\ngroup_size = 1\n",
+            6, 14, "trainer.group_size", "nothing would be learnt"},
+        Broken{"WidthBeyondAllBounds", "[task]\nname = \"sort5\"\n[model]\nhidden = 9223372036854775807\n", 4, 10,
+               "model.hidden", "1073741824"},
+        Broken{"MoreMemoryThanThereIs", "[task]\nname = \"sort5\"\n[model]\nlayers = 10000000\n", 4, 10, "model.layers",
+               "this machine has"},
+        Broken{"AnyPort", "[task]\nname = \"sort5\"\n[queue]\naddress = \"127.0.0.1:0\"\n", 4, 11, "queue.address",
+               "choose a port"},
+        Broken{"SocketWithoutFolder", "[task]\nname = \"sort5\"\n[queue]\naddress = \"unix:/nonexist/s\"\n", 4, 11,
+               "queue.address", "/nonexist is no folder"},
         Broken{"MoreUpdatesThanGroups", "[task]\nname = \"sort5\"\n[trainer]\nupdates_per_step = 17\n", 4, 20,
                "trainer.updates_per_step", "17 updates"},
         Broken{"ShortGroupTooLarge",
@@ -217,6 +231,76 @@ TEST_F(CheckTest, ALineOfTheQuestionFileIsTheFilesFault) {
       Check("[task]\nname = \"question_file\"\nmax_answer_tokens = 8\nfile = \"q.jsonl\"\n");
   ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
   EXPECT_THAT(errors[0].ToString(), HasSubstr(":4:8: task.file: " + directory_ + "/q.jsonl:2: 'answer' has 23 bytes"));
+}
+
+TEST_F(CheckTest, EveryBrokenLineOfAQuestionFileIsNamed) {
+  std::ofstream questions(directory_ + "/q.jsonl");
+  for (int i = 0; i < 20; ++i) questions << "{\"question\": \"q\", \"answer\": \"a\"}\n";
+  questions << "{\n[]\n";
+  questions.close();
+  std::ofstream(file()) << "[task]\nname = \"question_file\"\nfile = \"q.jsonl\"\n";
+  const std::vector<Diagnostic> errors = PrepareConfig({file(), "run.directory=" + directory_}).errors;
+  ASSERT_THAT(errors, SizeIs(2)) << FormatDiagnostics(errors);
+  EXPECT_THAT(errors[0].message, HasSubstr("q.jsonl:21"));
+  EXPECT_THAT(errors[1].message, HasSubstr("q.jsonl:22"));
+}
+
+TEST_F(CheckTest, OtherQuestionsAreNotResumed) {
+  const std::string text = "run.directory = \"" + directory_ +
+                           "\"\nrun.name = \"r\"\n[task]\nname = \"question_file\"\nfile = \"q.jsonl\"\n";
+  const auto write = [&](const std::string& answer) {
+    std::ofstream questions(directory_ + "/q.jsonl");
+    for (int i = 0; i < 20; ++i) questions << fmt::format("{{\"question\": \"q{}\", \"answer\": \"{}\"}}\n", i, answer);
+  };
+  write("a");
+  std::ofstream(file()) << text;
+  const PreparedConfig first = PrepareConfig({file()});
+  ASSERT_THAT(first.errors, IsEmpty()) << FormatDiagnostics(first.errors);
+  std::filesystem::create_directory(directory_ + "/r");
+  std::ofstream(directory_ + "/r/config.toml") << first.resolved.config.ToToml();
+  EXPECT_THAT(PrepareConfig({file()}).errors, IsEmpty());
+  write("b");
+  const std::vector<Diagnostic> errors = PrepareConfig({file()}).errors;
+  ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
+  EXPECT_EQ(errors[0].key, "task.file_digest");
+  EXPECT_EQ(errors[0].place.ToString(), file() + ":5:8");
+}
+
+TEST_F(CheckTest, CheckpointsWithoutAConfigurationOrBeyondTheStepsAreNotResumed) {
+  const std::string text = "run.directory = \"" + directory_ + "\"\nrun.name = \"r\"\n[task]\nname = \"sort5\"\n";
+  std::filesystem::create_directories(directory_ + "/r/checkpoints/step-30");
+  std::ofstream(file()) << text;
+  std::vector<Diagnostic> errors = PrepareConfig({file()}).errors;
+  ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
+  EXPECT_THAT(errors[0].message, HasSubstr("holds checkpoints but no config.toml"));
+  std::ofstream(directory_ + "/r/config.toml") << PrepareConfig({file()}).resolved.config.ToToml();
+  errors = PrepareConfig({file(), "trainer.steps=29"}).errors;
+  ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
+  EXPECT_THAT(errors[0].message, HasSubstr("has trained 30 steps"));
+}
+
+TEST_F(CheckTest, HomeFolderIsTheShellsBusiness) {
+  std::ofstream(file()) << kTask;
+  const std::vector<Diagnostic> errors = PrepareConfig({file(), "run.directory=~/runs"}).errors;
+  ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
+  EXPECT_THAT(errors[0].message, HasSubstr("write the path in full"));
+}
+
+TEST_F(CheckTest, SocketThatIsServedIsBusy) {
+  const std::string path = directory_ + "/s";
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un name = {};
+  name.sun_family = AF_UNIX;
+  strncpy(name.sun_path, path.c_str(), sizeof(name.sun_path) - 1);
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
+  const std::string text = std::string(kTask) + "[queue]\naddress = \"unix:" + path + "\"\n";
+  // A socket file that nobody listens on is a leftover.
+  EXPECT_THAT(Check(text), IsEmpty());
+  ASSERT_EQ(listen(fd, 1), 0);
+  const std::vector<Diagnostic> errors = Check(text);
+  close(fd);
+  ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
+  EXPECT_THAT(errors[0].message, HasSubstr("listens on " + path + " already"));
 }
 
 TEST_F(CheckTest, ModelOfAnotherVocabularyIsRefused) {

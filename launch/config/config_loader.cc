@@ -1,5 +1,6 @@
 #include "launch/config/config_loader.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -84,7 +85,12 @@ std::string NumberHint(const KeyInfo& info, const toml::node& node) {
   if (text == nullptr) return "";
   size_t digits = 0;
   while (digits < text->get().size() && isdigit(static_cast<unsigned char>(text->get()[digits]))) ++digits;
-  return digits == 0 ? "" : fmt::format(" (did you mean {}?)", text->get().substr(0, digits));
+  // Only a unit is missing its meaning: "8k". Anything else would be another number.
+  const std::string rest = text->get().substr(digits);
+  const bool is_unit =
+      std::all_of(rest.begin(), rest.end(), [](char c) { return isalpha(static_cast<unsigned char>(c)); });
+  return digits == 0 || rest.empty() || !is_unit ? ""
+                                                 : fmt::format(" (did you mean {}?)", text->get().substr(0, digits));
 }
 
 class Merger {

@@ -4,6 +4,8 @@
 #include <sstream>
 #include <utility>
 
+#include "base/file_system.h"
+#include "base/hash.h"
 #include "envs/registry.h"
 #include "fmt/format.h"
 #include "launch/config/nearest.h"
@@ -87,6 +89,10 @@ ResolvedConfig ResolveConfig(const Config& config, const std::string& name) {
   }
   MakeAbsolute(out, "task.file");
   MakeAbsolute(out, "model.directory");
+  // Whether the file can be read is the task's business.
+  const absl::StatusOr<std::string> questions = RealFileSystem()->ReadFile(out->GetString("task.file"));
+  const std::string digest = questions.ok() ? Digest128(questions->data(), questions->size()) : "";
+  out->Set("task.file_digest", digest, out->PlaceOf("task.file"));
   absl::StatusOr<std::unique_ptr<Task>> task = NewTask(TaskOptionsOf(*out));
   if (!task.ok()) {
     AddTaskErrors(*out, task.status(), &resolved.errors);

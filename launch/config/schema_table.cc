@@ -47,6 +47,8 @@ void AddTaskKeys(Table& t) {
       .Doc("Fault injection: empty, or shares of environment steps such as \"faults(fail=0.01, hang=0.001)\"."));
   t.push_back(String("task.file", "").ReadBy("queue, rollout, trainer").Resume(kFixed)
       .Doc("Task `question_file`: JSON Lines of {\"question\": text, \"answer\": text}. Relative to the configuration file that names it."));
+  t.push_back(String("task.file_digest", "").ReadBy("launcher").Resume(kFixed)
+      .Doc("Filled in: digest of task.file, so that a resume with other questions is refused."));
   t.push_back(String("task.match", "exact").OneOf({"exact", "regex", "numeric"}).ReadBy("rollout").Resume(kFixed)
       .Doc("Task `question_file`: how an answer is compared with the expected one."));
   t.push_back(Integer("task.max_answer_tokens", 32).AtLeast(1).AtMost(1 << 20).Unit("tokens").ReadBy("rollout").Resume(kFixed)

@@ -1,3 +1,5 @@
+#include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launch/display/job_view.h"
@@ -9,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 MonotonicTime At(double seconds) { return MonotonicTime{absl::Seconds(seconds)}; }
 
@@ -113,6 +116,34 @@ TEST(JobViewTest, NamesWhoWaitsForWhom) {
             "trainer waits (waiting_for_groups) for 130.5 s: ticket 17 running on rollout-1 for 128.0 s");
 }
 
+TEST(JobViewTest, SaysWhatTheTrainerDoesBeforeTheFirstStepAndWhoIsStillThereAtTheEnd) {
+  JobView view(100, 2, 8, At(0));
+  v1::StatusResponse status;
+  status.add_workers()->set_alive(true);
+  view.OnStatus(status, At(1));
+  view.set_trainer_note("warm start: 50 of 300 steps");
+  EXPECT_EQ(
+      view.Phase(),
+      "starting: 1 of 2 rollout workers registered, waiting for the trainer's first weights (it says: warm start: "
+      "50 of 300 steps)");
+  EXPECT_THAT(view.DescribeWaits(), HasSubstr("the trainer waits for nothing at the queue"));
+  view.OnMetrics(Line(1, 0), At(2));
+  EXPECT_EQ(view.Phase(), "");
+  view.set_ending({"trainer-0", "queue-0"});
+  EXPECT_EQ(view.Phase(), "ending: waiting for trainer-0, queue-0");
+  EXPECT_EQ(StatusLine(view, At(3)), "[3 s] ending: waiting for trainer-0, queue-0");
+}
+
+TEST(StatusBlockTest, StepsThatAreNotFiniteShow) {
+  JobView view(100, 2, 8, At(0));
+  MetricsLine line = Line(50, 0.4);
+  line.values["optimizer/skipped_steps"] = 3;
+  view.OnMetrics(line, At(50));
+  view.OnStatus(Status(), At(50));
+  EXPECT_THAT(StatusLine(view, At(60)), HasSubstr("NOT FINITE 3 steps"));
+  EXPECT_THAT(fmt::format("{}", fmt::join(StatusBlock(view, At(60), 200), "\n")), HasSubstr("NOT FINITE 3 steps"));
+}
+
 TEST(StatusBlockTest, ShowsWhatUsersLookFor) {
   JobView view(100, 2, 8, At(0));
   view.OnMetrics(Line(50, 0.4), At(50));
@@ -169,6 +200,10 @@ TEST(SummaryTest, SaysHowItEndedAndWhereItLies) {
   end.is_resume = true;
   end.wall_s = 3;
   EXPECT_THAT(SummaryText(report, end), AllOf(HasSubstr("100 of 100 in 10 s"), HasSubstr("since resume 3 s")));
+  report.skipped_steps = 4;
+  EXPECT_THAT(SummaryText(report, end), HasSubstr("4 steps changed no weight"));
+  end.code = ExitCode::kConfiguration;
+  EXPECT_THAT(SummaryText(report, end), Not(HasSubstr("resumes the run")));
   end.code = ExitCode::kStalled;
   EXPECT_THAT(SummaryText(report, end), HasSubstr("ended with exit code 5 (stalled)"));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace leeway {
 namespace {
@@ -67,6 +68,8 @@ std::string JobView::DescribeWaits() const {
   std::sort(waits.begin(), waits.end(),
             [](const v1::OpenWait& a, const v1::OpenWait& b) { return a.seconds() > b.seconds(); });
   std::string text;
+  const bool is_trainer_waiting =
+      std::any_of(waits.begin(), waits.end(), [](const v1::OpenWait& wait) { return wait.who() == "trainer"; });
   if (failures_ > failures_at_progress_) {
     text = fmt::format("{} episodes failed and none was completed (in all:", failures_ - failures_at_progress_);
     const std::map<std::string, uint64_t> by_code(status_->episode_failures().begin(),
@@ -79,6 +82,10 @@ std::string JobView::DescribeWaits() const {
     text += fmt::format("{} waits ({}) for {:.1f} s", wait.who(), wait.cause(), wait.seconds());
     if (!wait.detail().empty()) text += ": " + wait.detail();
   }
+  if (!is_trainer_waiting) {
+    text += text.empty() ? "" : "; ";
+    text += "the trainer waits for nothing at the queue: it computes, publishes, or has stopped";
+  }
   for (const v1::WorkerStatus& worker : status_->workers()) {
     if (!text.empty()) text += "; ";
     text += fmt::format("{} {}, version {}, {} tickets, heard {:.1f} s ago", worker.name(),
@@ -90,7 +97,7 @@ std::string JobView::DescribeWaits() const {
     text += fmt::format("{}evaluation of version {} has {} episodes", text.empty() ? "" : "; ",
                         evaluation.weights().version(), evaluation.episodes());
   }
-  return text.empty() ? "nobody says that it waits; the logs may say more" : text;
+  return text;
 }
 
 std::optional<double> JobView::recent_reward() const {
@@ -129,19 +136,17 @@ std::optional<absl::Duration> JobView::time_left() const {
 }
 
 std::string JobView::Phase() const {
+  if (remaining_.has_value()) return fmt::format("ending: waiting for {}", fmt::join(*remaining_, ", "));
   if (step_ > 0) return "";
   if (!status_.has_value()) return "starting: waiting for the queue";
   int alive = 0;
   for (const v1::WorkerStatus& worker : status_->workers()) alive += worker.alive() ? 1 : 0;
   if (status_->committed().version() == 0) {
-    return fmt::format("starting: {} of {} rollout workers registered, waiting for the trainer's first weights", alive,
-                       workers_);
+    return fmt::format("starting: {} of {} rollout workers registered, waiting for the trainer's first weights{}",
+                       alive, workers_, trainer_note_.empty() ? "" : fmt::format(" (it says: {})", trainer_note_));
   }
-  if (step_ == 0) {
-    return fmt::format("first step: {} groups generated or under way, {} ready", status_->groups(),
-                       status_->counts().ready());
-  }
-  return "";
+  return fmt::format("first step: {} groups generated or under way, {} ready, {} episodes failed", status_->groups(),
+                     status_->counts().ready(), failures_);
 }
 
 }  // namespace leeway

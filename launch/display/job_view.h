@@ -31,6 +31,10 @@ class JobView {
   // The queue's answer; nullopt: it does not answer.
   void OnStatus(const std::optional<v1::StatusResponse>& status, MonotonicTime now);
   void set_restarts(int restarts) { restarts_ = restarts; }
+  // What the trainer last said in its log before its first version.
+  void set_trainer_note(std::string note) { trainer_note_ = std::move(note); }
+  // The job is ending; these processes are still there.
+  void set_ending(std::vector<std::string> remaining) { remaining_ = std::move(remaining); }
   // Something else moved.
   void NoteProgress(MonotonicTime now) { last_progress_ = now; }
 
@@ -57,7 +61,7 @@ class JobView {
   double steps_per_second() const;
   std::optional<absl::Duration> time_left() const;
   absl::Duration elapsed(MonotonicTime now) const { return now - start_; }
-  // Where the processes stand before the first step: "queue up, 1 of 2 workers, trainer warms up".
+  // What there is to say instead of figures, before the first step and while the job ends; empty in between.
   std::string Phase() const;
 
  private:
@@ -83,6 +87,8 @@ class JobView {
   std::optional<double> last_evaluation_;
   std::optional<double> best_evaluation_;
   std::optional<v1::StatusResponse> status_;
+  std::string trainer_note_;
+  std::optional<std::vector<std::string>> remaining_;
 };
 
 }  // namespace leeway

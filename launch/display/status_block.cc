@@ -65,6 +65,12 @@ std::string Failures(const JobView& view) {
   return total == 0 ? "0" : fmt::format("{} ({})", total, detail);
 }
 
+// Steps that changed no weight, because something in them was not finite.
+std::string Skipped(const JobView& view) {
+  const double skipped = view.last_line().GetOr("optimizer/skipped_steps", 0);
+  return skipped > 0 ? fmt::format("   NOT FINITE {:.0f} steps", skipped) : "";
+}
+
 }  // namespace
 
 std::string FormatSpan(absl::Duration span) {
@@ -102,9 +108,9 @@ std::vector<std::string> StatusBlock(const JobView& view, MonotonicTime now, int
   }
   if (view.status().has_value()) {
     const v1::StatusResponse& status = *view.status();
-    rows.push_back(fmt::format("queue    {} groups ({} running, {} ready), {} KiB   failures {}   restarts {}",
+    rows.push_back(fmt::format("queue    {} groups ({} running, {} ready), {} KiB   restarts {}{}   failures {}",
                                status.groups(), status.counts().running(), status.counts().ready(),
-                               status.bytes() / 1024, Failures(view), view.restarts()));
+                               status.bytes() / 1024, view.restarts(), Skipped(view), Failures(view)));
   }
   for (std::string& row : rows) row = Cut(row, static_cast<size_t>(std::max(width, 1)));
   return rows;
@@ -124,9 +130,9 @@ std::string StatusLine(const JobView& view, MonotonicTime now) {
   if (view.status().has_value()) {
     text += fmt::format("  queue {} ({} ready)", view.status()->groups(), view.status()->counts().ready());
   }
-  text +=
-      fmt::format("  waits: trainer {}; rollout {}  failures {}  restarts {}  left {}", Waits(view, "trainer"),
-                  Waits(view, "rollout"), Failures(view), view.restarts(), left.has_value() ? FormatSpan(*left) : "?");
+  text += fmt::format("  waits: trainer {}; rollout {}  restarts {}{}  failures {}  left {}", Waits(view, "trainer"),
+                      Waits(view, "rollout"), view.restarts(), Skipped(view), Failures(view),
+                      left.has_value() ? FormatSpan(*left) : "?");
   return text;
 }
 

@@ -1,5 +1,6 @@
 #include "launch/display/terminal.h"
 
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -11,10 +12,19 @@ namespace {
 
 constexpr absl::Duration kRedraw = absl::Milliseconds(400);
 
+// A terminal that does not know how to go up a row.
+bool IsDumb() {
+  const char* term = getenv("TERM");
+  return term != nullptr && std::string(term) == "dumb";
+}
+
 }  // namespace
 
 Terminal::Terminal(FILE* stream, absl::Duration plain_interval, const Clock* clock)
-    : stream_(stream), plain_interval_(plain_interval), clock_(clock), is_terminal_(isatty(fileno(stream)) == 1) {}
+    : stream_(stream),
+      plain_interval_(plain_interval),
+      clock_(clock),
+      is_terminal_(isatty(fileno(stream)) == 1 && !IsDumb()) {}
 
 void Terminal::Line(const std::string& text) {
   Erase();

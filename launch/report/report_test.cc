@@ -101,6 +101,24 @@ TEST_F(ReportTest, BrokenConservationIsNamed) {
   EXPECT_EQ(report.conservation_breach, "step 1: issued_total is 3, the states sum to 2");
 }
 
+TEST_F(ReportTest, ASummaryOfForeignShapeIsNoSummary) {
+  WriteRun();
+  Write("summary.json", R"({"is_complete": "yes", "total_steps": [], "reason": 3})");
+  const absl::StatusOr<RunReport> report = ReadRunReport(directory_);
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(report->summary.is_null());
+  EXPECT_THAT(ReportText(*report), Not(HasSubstr("ended:")));
+}
+
+TEST_F(ReportTest, StepsThatWereNotFiniteAreSaid) {
+  const RunReport report = ReportOfLines({*ParseMetricsLine(R"({"step":1,"optimizer/skipped_steps":1})"),
+                                          *ParseMetricsLine(R"({"step":2,"optimizer/skipped_steps":2})")},
+                                         {});
+  EXPECT_EQ(report.skipped_steps, 2);
+  EXPECT_EQ(ReportJson(report)["skipped_steps"], 2);
+  EXPECT_THAT(ReportText(report), HasSubstr("2 steps were not finite and changed no weight"));
+}
+
 TEST_F(ReportTest, FolderWithoutARunIsAnError) { EXPECT_TRUE(absl::IsNotFound(ReadRunReport(directory_).status())); }
 
 TEST_F(ReportTest, TailFollowsAppendsAndCuts) {
@@ -194,7 +212,8 @@ TEST_F(ReportTest, EveryPlotIsAnSvg) {
     EXPECT_THAT(svg, HasSubstr("</svg>"));
     EXPECT_THAT(svg, Not(HasSubstr("nan")));
   }
-  EXPECT_THAT(DrawSvg(*MakePlot("reward_vs_lag", {*report})), HasSubstr("S=2 (lag 1.5)"));
+  EXPECT_THAT(DrawSvg(*MakePlot("reward_vs_lag", {*report})),
+              AllOf(HasSubstr("1.50 (budget 2)"), HasSubstr("after 1/4 of the steps"), HasSubstr("at the end")));
   EXPECT_THAT(std::string(MakePlot("x", {}).status().message()), HasSubstr("reward_vs_lag"));
   // No data at all still draws axes.
   EXPECT_THAT(DrawSvg(Plot{"t", "x", "y", {}, false, {}}), Not(HasSubstr("nan")));

@@ -1,7 +1,10 @@
 #include "launch/report/run_plots.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
+#include <optional>
 
 #include "fmt/format.h"
 
@@ -81,11 +84,38 @@ Plot WaitsPlot(const std::vector<RunReport>& reports) {
   return plot;
 }
 
+// The evaluation nearest to a share of the run's steps.
+std::optional<double> RewardAfter(const RunReport& report, double share) {
+  const double wanted = share * static_cast<double>(report.total_steps);
+  std::optional<double> reward;
+  double nearest = std::numeric_limits<double>::infinity();
+  for (const RunReport::Evaluation& evaluation : report.evaluations) {
+    const double distance = std::abs(static_cast<double>(evaluation.version - 1) - wanted);
+    if (distance < nearest) {
+      nearest = distance;
+      reward = evaluation.reward;
+    }
+  }
+  return reward;
+}
+
 Plot RewardAgainstLagPlot(const std::vector<RunReport>& reports) {
-  Plot plot{"Held-out reward by staleness budget", "step", "held-out reward", {}, false, {}};
-  for (const RunReport& report : reports) {
-    const std::string name = fmt::format("S={} (lag {:.1f})", report.budget, report.lag_mean);
-    plot.series.push_back(report.evaluations.empty() ? RewardSeries(report, name) : EvaluationSeries(report, name));
+  Plot plot{"Held-out reward against lag", "mean lag of the trained tokens", "held-out reward", {}, true, {}};
+  std::vector<const RunReport*> by_lag;
+  for (const RunReport& report : reports) by_lag.push_back(&report);
+  std::stable_sort(by_lag.begin(), by_lag.end(),
+                   [](const RunReport* a, const RunReport* b) { return a->lag_mean < b->lag_mean; });
+  for (const RunReport* report : by_lag)
+    plot.x_names.push_back(fmt::format("{:.2f} (budget {})", report->lag_mean, report->budget));
+  for (const auto& [share, name] :
+       {std::pair{0.25, "after 1/4 of the steps"}, std::pair{0.5, "after 1/2"}, std::pair{1.0, "at the end"}}) {
+    PlotSeries series;
+    series.name = name;
+    for (size_t i = 0; i < by_lag.size(); ++i) {
+      if (const auto reward = RewardAfter(*by_lag[i], share))
+        series.points.emplace_back(static_cast<double>(i), *reward);
+    }
+    plot.series.push_back(std::move(series));
   }
   return plot;
 }

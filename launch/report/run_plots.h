@@ -14,7 +14,7 @@ namespace leeway {
 //   reward          training and held-out reward over steps
 //   staleness       trained tokens by lag
 //   waits           seconds of each process role by state
-//   reward_vs_lag   held-out reward over steps, a curve a run, named after its budget and measured lag
+//   reward_vs_lag   held-out reward after 1/4, 1/2 and all of the steps, of several runs in order of their mean lag
 // INVALID_ARGUMENT: another name; the message lists them.
 absl::StatusOr<Plot> MakePlot(const std::string& name, const std::vector<RunReport>& reports);
 

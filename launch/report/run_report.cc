@@ -131,6 +131,7 @@ RunReport ReportOfLines(std::vector<MetricsLine> lines, std::vector<ProcessSampl
     previous_step = line.step();
     report.steps = std::max(report.steps, line.step());
     report.wall_s = std::max(report.wall_s, line.GetOr("time/wall_s", 0));
+    report.skipped_steps = static_cast<int64_t>(line.GetOr("optimizer/skipped_steps", 0));
     AddTimes(line, &report);
     if (const auto reward = line.Get("eval/reward")) {
       report.evaluations.push_back({static_cast<int64_t>(line.GetOr("version", 0)), *reward,
@@ -159,6 +160,17 @@ RunReport ReportOfLines(std::vector<MetricsLine> lines, std::vector<ProcessSampl
   return report;
 }
 
+// What summary.json says; nothing, if it is not what this program writes.
+nlohmann::json ParseSummary(const std::string& text) {
+  nlohmann::json summary = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto has = [&](const char* key, auto is) { return summary.contains(key) && (summary[key].*is)(); };
+  using Json = nlohmann::json;
+  const bool is_ours = summary.is_object() && has("is_complete", &Json::is_boolean) &&
+                       has("total_steps", &Json::is_number_integer) && has("reason", &Json::is_string) &&
+                       has("exit_code", &Json::is_number_integer) && has("restarts", &Json::is_number_integer);
+  return is_ours ? summary : nlohmann::json();
+}
+
 absl::StatusOr<RunReport> ReadRunReport(const std::string& directory) {
   std::error_code error;
   const RunPaths paths(std::filesystem::absolute(directory, error).lexically_normal().string());
@@ -169,7 +181,7 @@ absl::StatusOr<RunReport> ReadRunReport(const std::string& directory) {
   report.total_steps = config.GetInteger("trainer.steps");
   report.budget = config.GetString("mode") == "sync" ? 0 : config.GetInteger("staleness.budget");
   if (const absl::StatusOr<std::string> text = RealFileSystem()->ReadFile(paths.summary()); text.ok()) {
-    report.summary = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    report.summary = ParseSummary(*text);
   }
   return report;
 }
@@ -181,6 +193,7 @@ nlohmann::ordered_json ReportJson(const RunReport& report) {
   json["steps"] = report.steps;
   json["total_steps"] = report.total_steps;
   json["wall_s"] = report.wall_s;
+  json["skipped_steps"] = report.skipped_steps;
   json["staleness"] = {{"budget", report.budget},
                        {"max", report.lag_max},
                        {"mean", report.lag_mean},

@@ -27,6 +27,8 @@ struct RunReport {
   int64_t total_steps = 0;
   int64_t budget = 0;  // 0 in mode sync
   double wall_s = 0;
+  // Steps that changed no weight, because something in them was not finite.
+  int64_t skipped_steps = 0;
   struct Evaluation {
     int64_t version = 0;
     double reward = 0;

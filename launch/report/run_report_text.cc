@@ -85,8 +85,12 @@ std::string ReportText(const RunReport& report) {
                       FormatSpan(absl::Seconds(report.wall_s)), FormatCount(report.trained_tokens),
                       FormatCount(report.generated_tokens));
   if (report.summary.is_object()) {
-    text += fmt::format("  ended: {} (exit code {}), restarts {}\n", report.summary.value("reason", "?"),
-                        report.summary.value("exit_code", 0), report.summary.value("restarts", 0));
+    text += fmt::format("  ended: {} (exit code {}), restarts {}\n", report.summary["reason"].get<std::string>(),
+                        report.summary["exit_code"].get<int>(), report.summary["restarts"].get<int>());
+  }
+  if (report.skipped_steps > 0) {
+    text += fmt::format("  {} steps were not finite and changed no weight (failed_steps/ has their batches)\n",
+                        report.skipped_steps);
   }
   text += "\ntraining\n" + RewardTable(report);
   if (!report.evaluations.empty()) {

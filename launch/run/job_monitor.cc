@@ -54,11 +54,20 @@ SupervisionObserver::Pulse JobMonitor::OnPulse(const SupervisionPolicy& policy) 
       pulse.stall_diagnosis = fmt::format("nothing has progressed for {}: {}", FormatSpan(view_.since_progress(now)),
                                           view_.DescribeWaits());
     }
-  } else if (!was_ending_) {
+    return pulse;
+  }
+  if (!was_ending_) {
     was_ending_ = true;
     terminal_->ShowNow(view_);
     terminal_->Line(fmt::format("[{}] ending: {}", FormatSpan(now - start_), policy.reason()));
   }
+  std::vector<std::string> remaining;
+  for (size_t i = 0; i < policy.processes().size(); ++i) {
+    if (policy.is_running(static_cast<int>(i))) remaining.push_back(policy.processes()[i].name);
+  }
+  if (remaining.empty()) return pulse;
+  view_.set_ending(std::move(remaining));
+  terminal_->Show(view_);
   return pulse;
 }
 
@@ -109,6 +118,10 @@ void JobMonitor::FollowTrainerLog(MonotonicTime now) {
   if (error || size == trainer_log_size_) return;
   trainer_log_size_ = size;
   view_.NoteProgress(now);
+  // Without the time, name and level in front.
+  const std::string line = LastLines(paths_.log("trainer-0"), 1);
+  const size_t level = line.find(" info: ");
+  if (level != std::string::npos) view_.set_trainer_note(line.substr(level + 7));
 }
 
 std::string LastLines(const std::string& path, int count) {

@@ -69,7 +69,7 @@ absl::StatusOr<RunDirectory> RunDirectory::Open(const std::string& directory, co
     char owner[32] = {};
     const ssize_t got = read(lock_fd, owner, sizeof(owner) - 1);
     close(lock_fd);
-    return absl::UnavailableError(
+    return absl::ResourceExhaustedError(
         fmt::format("{} is in use by another leeway (pid {}); wait for its end or choose another run.name", paths.root,
                     got > 0 ? owner : "unknown"));
   }

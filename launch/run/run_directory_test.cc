@@ -40,7 +40,7 @@ TEST_F(RunDirectoryTest, TwoLaunchersNeverShareARun) {
   const absl::StatusOr<RunDirectory> first = RunDirectory::Open(parent_ + "/shared", config_);
   ASSERT_TRUE(first.ok());
   const absl::StatusOr<RunDirectory> second = RunDirectory::Open(parent_ + "/shared", config_);
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("pid " + std::to_string(getpid())));
 }
 

@@ -55,6 +55,7 @@ Json SummaryJson(const RunReport& report, const JobEnd& end) {
   json["tokens_generated"] = report.generated_tokens;
   json["train_tokens_per_s"] = report.wall_s > 0 ? report.trained_tokens / report.wall_s : 0;
   json["generate_tokens_per_s"] = report.wall_s > 0 ? report.generated_tokens / report.wall_s : 0;
+  json["skipped_steps"] = report.skipped_steps;
   json["lag_mean"] = report.lag_mean;
   json["lag_max"] = report.lag_max;
   json["staleness_budget"] = report.budget;
@@ -89,6 +90,10 @@ std::string SummaryText(const RunReport& report, const JobEnd& end) {
                       FormatCount(report.wall_s > 0 ? report.trained_tokens / report.wall_s : 0),
                       FormatCount(report.generated_tokens),
                       FormatCount(report.wall_s > 0 ? report.generated_tokens / report.wall_s : 0));
+  if (report.skipped_steps > 0) {
+    text += fmt::format("  not finite   {} steps changed no weight (failed_steps/ has their batches)\n",
+                        report.skipped_steps);
+  }
   text +=
       fmt::format("  lag          mean {:.2f}, max {} (budget {})\n", report.lag_mean, report.lag_max, report.budget);
   for (const char* role : {"trainer", "rollout"}) {
@@ -106,8 +111,12 @@ std::string SummaryText(const RunReport& report, const JobEnd& end) {
   text += fmt::format("  failures     {} episodes, {} restarts, conservation {}\n", failures, end.restarts,
                       report.conservation_holds ? "holds" : "BROKEN: " + report.conservation_breach);
   text += fmt::format("  run          {}\n  inspect      leeway inspect {}\n", report.directory, report.directory);
-  if (end.code != ExitCode::kDone)
-    text += fmt::format("  logs         {}/logs; the same command resumes the run\n", report.directory);
+  if (end.code == ExitCode::kDone) return text;
+  // What refuses the configuration, the machine or the data refuses it again.
+  const bool is_worth_another_try =
+      end.code == ExitCode::kOther || end.code == ExitCode::kPeerLost || end.code == ExitCode::kStalled;
+  text += fmt::format("  logs         {}/logs{}\n", report.directory,
+                      is_worth_another_try ? "; the same command resumes the run" : "");
   return text;
 }
 
