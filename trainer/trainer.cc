@@ -1,6 +1,7 @@
 #include "trainer/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,6 +29,22 @@ namespace {
 
 // Between two looks at the queue while the last evaluations are on their way.
 constexpr absl::Duration kEvaluationPoll = absl::Milliseconds(50);
+
+// What the queue has accepted in its life.
+struct Generated {
+  uint64_t tokens = 0;
+  uint64_t trajectories = 0;
+};
+
+Generated GeneratedOf(const v1::StatusResponse& status) {
+  Generated generated;
+  generated.tokens = status.generated_tokens();
+  if (status.generated_length_mean() > 0) {
+    generated.trajectories = static_cast<uint64_t>(
+        std::llround(static_cast<double>(status.generated_tokens()) / status.generated_length_mean()));
+  }
+  return generated;
+}
 
 }  // namespace
 
@@ -110,6 +127,7 @@ class Trainer::Impl {
   TicketRanges consumed_;
   uint64_t skipped_steps_ = 0;
   double wall_seconds_before_ = 0;
+  uint64_t refused_groups_ = 0;
   bool has_checkpoint_ = false;
   std::string ledger_to_restore_;
   std::vector<HeldLine> held_to_restore_;
@@ -123,10 +141,10 @@ class Trainer::Impl {
   // The newest step that this life has settled.
   uint64_t settled_step_ = 0;
   bool is_draining_ = false;
-  uint64_t refused_groups_ = 0;
   double train_seconds_ = 0;
   MonotonicTime last_commit_at_;
-  uint64_t generated_tokens_ = 0;
+  // Up to the last line.
+  Generated generated_;
 };
 
 absl::Status Trainer::Impl::Run() {
@@ -177,7 +195,7 @@ absl::Status Trainer::Impl::Start() {
     // The lines up to here have counted what the processes did before.
     LEEWAY_ASSIGN_OR_RETURN(const v1::StatusResponse status, QueueStatus());
     times_.SkipAll(status);
-    generated_tokens_ = status.generated_tokens();
+    generated_ = GeneratedOf(status);
   }
   return AddInitialLine();
 }
@@ -192,6 +210,7 @@ absl::Status Trainer::Impl::StartFrom(const Checkpoint& checkpoint) {
   SetFinished(checkpoint.step);
   consumed_ = checkpoint.consumed;
   skipped_steps_ = checkpoint.skipped_steps;
+  refused_groups_ = checkpoint.refused_groups;
   wall_seconds_before_ = checkpoint.wall_seconds;
   ledger_to_restore_ = checkpoint.ledger;
   held_to_restore_ = checkpoint.held_lines;
@@ -383,10 +402,10 @@ void Trainer::Impl::LookAtQueue(StepFacts* facts) {
   queue_wants_checkpoint_ = status->checkpoint_wanted();
   facts->queue_groups = status->groups();
   facts->queue_bytes = status->bytes();
-  facts->generated_length_mean = status->generated_length_mean();
-  const uint64_t generated = status->generated_tokens();
-  facts->generated_tokens = generated >= generated_tokens_ ? generated - generated_tokens_ : generated;
-  generated_tokens_ = generated;
+  const Generated generated = GeneratedOf(*status);
+  facts->generated_tokens = generated.tokens - generated_.tokens;
+  facts->generated_trajectories = generated.trajectories - generated_.trajectories;
+  generated_ = generated;
 }
 
 void Trainer::Impl::ShowGauges(const StepFacts& facts) {
@@ -421,6 +440,7 @@ absl::Status Trainer::Impl::SaveCheckpoint() {
                           }));
   checkpoint.lineage = lineage_;
   checkpoint.wall_seconds = WallSeconds();
+  checkpoint.refused_groups = refused_groups_;
   checkpoint.resolved_config = options_.resolved_config;
   checkpoint.held_lines = records_.metrics().held();
   unsaved_because_ = store_.Save(checkpoint);

@@ -158,6 +158,11 @@ TEST_F(TrainerFaultTest, GroupsWithFalseLogprobsAreRetiredAndReplaced) {
   EXPECT_EQ(Lines("metrics.jsonl").back()["groups/refused"], 3);
   // The replacements are what an honest queue would have given at once.
   EXPECT_EQ(Claimed(4), expected);
+  // The next life of the trainer goes on counting.
+  options_.steps = 5;
+  ASSERT_TRUE(Run().ok());
+  EXPECT_EQ(Lines("metrics.jsonl").back()["step"], 5);
+  EXPECT_EQ(Lines("metrics.jsonl").back()["groups/refused"], 3);
 }
 
 TEST_F(TrainerFaultTest, AStepWhoseGroupsAllLieEndsTheRun) {

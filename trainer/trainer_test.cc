@@ -66,11 +66,17 @@ TEST_F(TrainerTest, GoldenMetricsOfThreeSteps) {
   status.set_groups(5);
   status.set_bytes(640);
   status.set_generated_length_mean(4.5);
-  status.set_generated_tokens(1000);
+  status.set_generated_tokens(900);
   queue_->SetStatus(status);
   v1::WorkerIdentity member;
   member.set_producer_id(1);
   members_ = {member};
+  on_commit_ = [&](uint64_t version, FakeWeightPublisher*) {
+    if (version != 3) return;
+    status.set_generated_tokens(1100);  // 100 trajectories of 2 tokens more
+    status.set_generated_length_mean(1100.0 / 300);
+    queue_->SetStatus(status);
+  };
   change_batch_ = [](uint64_t step, LeasedBatch* batch) {
     // Group by group: 0 and 1 alternating; all equal; unscored but for one.
     for (int m = 0; m < kMembers; ++m) {
@@ -116,8 +122,9 @@ TEST_F(TrainerTest, GoldenMetricsOfThreeSteps) {
     EXPECT_EQ(line["ledger/trained"], 7);
     EXPECT_EQ(line["queue/groups"], 5);
     EXPECT_EQ(line["queue/bytes"], 640);
-    EXPECT_EQ(line["length/generated_mean"], 4.5);
-    EXPECT_EQ(line["tokens/generated"], i == 0 ? 1000 : 0);  // since the last line
+    // Since the last line.
+    EXPECT_EQ(line["length/generated_mean"], (std::vector<double>{4.5, 2, 0}[i]));
+    EXPECT_EQ(line["tokens/generated"], (std::vector<int>{900, 200, 0}[i]));
     EXPECT_EQ(line["weights/members"], 1);
     EXPECT_EQ(line["weights/bytes"], TinyShape().ParameterCount() * 4);
     EXPECT_TRUE(line.contains("wait/trainer/waiting_for_groups_s"));

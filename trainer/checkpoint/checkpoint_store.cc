@@ -64,6 +64,7 @@ std::string RunStateText(const Checkpoint& checkpoint) {
   }
   return Text({{"lineage", checkpoint.lineage},
                {"wall_seconds", checkpoint.wall_seconds},
+               {"refused_groups", checkpoint.refused_groups},
                {"config", checkpoint.resolved_config},
                {"held_lines", held}});
 }
@@ -81,6 +82,7 @@ void ParseState(const json& state, Checkpoint* checkpoint) {
 void ParseRunState(const json& state, Checkpoint* checkpoint) {
   checkpoint->lineage = state.at("lineage").get<uint64_t>();
   checkpoint->wall_seconds = state.at("wall_seconds").get<double>();
+  checkpoint->refused_groups = state.value("refused_groups", uint64_t{0});  // older checkpoints have none
   checkpoint->resolved_config = state.at("config").get<std::string>();
   for (const json& line : state.at("held_lines")) {
     checkpoint->held_lines.push_back({line.at("step").get<uint64_t>(), line.at("version").get<uint64_t>(),

@@ -46,7 +46,9 @@ struct Checkpoint {
 
   // What differs between two runs with the same data.
   uint64_t lineage = 0;
-  double wall_seconds = 0;  // of the run so far, all lives of the trainer together
+  // Of the run so far, all lives of the trainer together.
+  double wall_seconds = 0;
+  uint64_t refused_groups = 0;
   std::string resolved_config;
   std::vector<HeldLine> held_lines;
 };

@@ -36,6 +36,7 @@ class CheckpointStoreTest : public ::testing::Test {
     checkpoint.ledger = std::string("le\0dger", 7);
     checkpoint.lineage = 3;
     checkpoint.wall_seconds = 12.5;
+    checkpoint.refused_groups = 2;
     checkpoint.resolved_config = "seed = 1\n\"\xFF";
     checkpoint.held_lines = {{step, step + 1, true, "{\"step\":1}"}};
     return checkpoint;
@@ -80,6 +81,7 @@ TEST_F(CheckpointStoreTest, WhatWasSavedIsLoaded) {
   EXPECT_EQ(checkpoint.ledger, saved.ledger);
   EXPECT_EQ(checkpoint.lineage, 3u);
   EXPECT_EQ(checkpoint.wall_seconds, 12.5);
+  EXPECT_EQ(checkpoint.refused_groups, 2u);
   ASSERT_EQ(checkpoint.held_lines.size(), 1u);
   EXPECT_EQ(checkpoint.held_lines[0].version, 8u);
   EXPECT_TRUE(checkpoint.held_lines[0].awaits_evaluation);
@@ -95,6 +97,7 @@ TEST_F(CheckpointStoreTest, TheFilesOfTheClaimDependOnTheTrainedDataOnly) {
   Checkpoint other = Make(4);
   other.lineage = 99;
   other.wall_seconds = 1e6;
+  other.refused_groups = 5;
   other.resolved_config = "other";
   other.ledger = "other";
   other.held_lines.clear();

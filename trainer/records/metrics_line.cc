@@ -129,7 +129,8 @@ std::vector<std::pair<std::string, double>> MetricValues(const StepFacts& facts)
   values.emplace_back("tokens/generated", static_cast<double>(facts.generated_tokens));
   values.emplace_back("throughput/generate_tokens_per_s",
                       Ratio(static_cast<double>(facts.generated_tokens), facts.step_seconds));
-  values.emplace_back("length/generated_mean", facts.generated_length_mean);
+  values.emplace_back("length/generated_mean", Ratio(static_cast<double>(facts.generated_tokens),
+                                                     static_cast<double>(facts.generated_trajectories)));
   AddLedger(facts.counts, &values);
   values.emplace_back("queue/groups", static_cast<double>(facts.queue_groups));
   values.emplace_back("queue/bytes", static_cast<double>(facts.queue_bytes));

@@ -29,14 +29,15 @@ struct StepFacts {
   const TrainBatch* batch = nullptr;
   const StepReport* report = nullptr;
   uint64_t skipped_steps = 0;   // of the run so far
-  uint64_t refused_groups = 0;  // of this life of the trainer
+  uint64_t refused_groups = 0;  // of the run so far
 
   v1::LedgerCounts counts;  // of the commit's answer
   // The queue's answer after the commit.
   uint64_t queue_groups = 0;
   uint64_t queue_bytes = 0;
-  double generated_length_mean = 0;
-  uint64_t generated_tokens = 0;  // since the last line
+  // Since the last line, in trajectories that the queue accepted.
+  uint64_t generated_tokens = 0;
+  uint64_t generated_trajectories = 0;
 
   double publish_seconds = 0;
   uint64_t publish_bytes = 0;

@@ -66,6 +66,7 @@ TEST(MetricsLineTest, HasEveryFixedNameAndTheRightValues) {
   facts.counts.set_issued_total(30);
   facts.counts.set_trained(30);
   facts.generated_tokens = 40;
+  facts.generated_trajectories = 16;
   facts.publish_members = 2;
   facts.times = {{"wait/trainer/waiting_for_groups_s", 0.125}, {"cpu/rollout_s", 0.75}};
   const json line = json::parse(FormatMetricsLine(facts));
@@ -135,6 +136,7 @@ TEST(MetricsLineTest, HasEveryFixedNameAndTheRightValues) {
   EXPECT_EQ(line["throughput/train_tokens_per_s"], 20);
   EXPECT_EQ(line["throughput/generate_tokens_per_s"], 80);
   EXPECT_EQ(line["length/trained_mean"], 2.5);
+  EXPECT_EQ(line["length/generated_mean"], 2.5);
   EXPECT_EQ(line["ledger/issued_total"], 30);
   EXPECT_EQ(FormatMetricsLine(facts).find('\n'), std::string::npos);
 }
