@@ -25,7 +25,8 @@ class QueueWorkerClient {
   // Blocks until answered or `timeout`. A later call raises the epoch and makes this client use the new identity.
   virtual absl::StatusOr<v1::RegisterResponse> Register(const std::string& name, const std::string& run_fingerprint,
                                                         absl::Duration timeout) = 0;
-  // Long poll, blocks at most `wait` (plus a margin for the network).
+  // Long poll, blocks at most `wait` (plus a margin for the network). One call at a time. After an error the next call
+  // also gives what the lost answer had given.
   virtual absl::StatusOr<v1::AcquireTicketsResponse> AcquireTickets(uint32_t max_members,
                                                                     const v1::WeightsVersion& holds,
                                                                     absl::Duration wait) = 0;

@@ -75,6 +75,10 @@ struct QueueCoreOptions {
 
   EvaluationOptions evaluation;
 
+  // The epoch of every name's first identity: above all epochs of this queue's earlier lives, so that a worker that
+  // outlived one is told to register again.
+  uint64_t first_epoch = 1;
+
   // The largest lineage ever allocated for this run, as the service read it from its file; 0 for a new run.
   uint64_t last_lineage = 0;
 };
@@ -116,9 +120,9 @@ struct LeaseResult {
 // touches, except Restore, Snapshot and FillStatus (O(unsettled tickets)). Determinism: the same calls with the same
 // arguments give the same answers.
 //
-// Long polls: AcquireTickets and Lease answer at once. When an answer is empty, keep the caller waiting and ask again
-// when changes() has moved or NextEvent() has come, until its wait is over; then pass on the last empty answer with its
-// cause.
+// Long polls: AcquireTickets (after one BeginAcquire) and Lease answer at once. When an answer is empty, keep the
+// caller waiting and ask again when changes() has moved or NextEvent() has come, until its wait is over; then pass on
+// the last empty answer with its cause.
 //
 // Errors of all methods: ABORTED = the caller is fenced (worker: register again; trainer: exit and restore).
 // FAILED_PRECONDITION = a call out of order. INVALID_ARGUMENT = unset or impossible fields.
@@ -133,17 +137,21 @@ class QueueCore {
 
   // ---- workers ----------------------------------------------------------------------------------------------------
 
-  // A name's first identity has epoch 1. Registering it again raises the epoch: the old one is fenced and its
-  // unfinished tickets return to issued, acknowledged members kept.
+  // A name's first identity has epoch `first_epoch`. Registering it again raises the epoch: the old one is fenced and
+  // its unfinished tickets return to issued, acknowledged members kept.
   v1::WorkerIdentity RegisterWorker(const std::string& name, MonotonicTime now);
   // ABORTED if `identity` is unknown, older, fenced or lost.
   absl::Status CheckIdentity(const v1::WorkerIdentity& identity) const;
-  // Tickets for at most `max_members` free episode slots (the last ticket may exceed them: a ticket goes to one worker
-  // whole), evaluation tickets first. Without tickets the cause is set: waiting_for_trainer | waiting_for_version |
-  // queue_full | waiting_for_share (kept back, for a moment, for workers
-  // that have less) | draining | run_complete. A call is a sign of life.
-  absl::StatusOr<v1::AcquireTicketsResponse> AcquireTickets(const v1::WorkerIdentity& identity, uint32_t max_members,
-                                                            const v1::WeightsVersion& holds, MonotonicTime now);
+  // A worker asks for tickets: a sign of life. Once for every request that arrives. FAILED_PRECONDITION: the number is
+  // lower than its last one's.
+  absl::Status BeginAcquire(const v1::AcquireTicketsRequest& request, MonotonicTime now);
+  // What the worker asked for: tickets for at most `max_members` free episode slots (the last ticket may exceed them: a
+  // ticket goes to one worker whole), evaluation tickets first. Without tickets the cause is set: waiting_for_trainer |
+  // waiting_for_version | queue_full | waiting_for_share (kept back, for a moment, for workers that have less) |
+  // draining | run_complete. Tickets once given under a number are given again: the answer may have been lost on the
+  // way. FAILED_PRECONDITION: a newer request has begun.
+  absl::StatusOr<v1::AcquireTicketsResponse> AcquireTickets(const v1::WorkerIdentity& identity, uint64_t sequence,
+                                                            MonotonicTime now);
   // The answer is what happened. The same sequence number again gets the same answer, whatever comes with it; FULL is
   // not remembered. FAILED_PRECONDITION: gap in the sequence, the message names the number expected. OUT_OF_RANGE:
   // answered so long ago that the answer is forgotten (kRememberedAnswers later ones were given). A trajectory is in
@@ -164,6 +172,9 @@ class QueueCore {
   // Does what is due: workers without a sign of life are lost, tickets past their deadline lose their missing members,
   // evaluations past theirs are closed. Returns one line per event, for the log.
   std::vector<std::string> Tick(MonotonicTime now);
+  // The queue itself did not run for so long (stopped, starved): its workers were not silent, they were not heard.
+  // Their silence starts later, and so do the deadlines of tickets and evaluations come. Before Tick.
+  void ForgiveSilence(absl::Duration pause, MonotonicTime now);
   // When Tick has something to do at the earliest, or an empty AcquireTickets may have become non-empty by time alone.
   MonotonicTime NextEvent() const;
   // Moves with every change that may turn an empty answer into a full one.
@@ -196,7 +207,8 @@ class QueueCore {
   // The worker of that identity is lost, unless it already has a newer one.
   absl::Status FenceWorker(uint64_t lineage, const v1::WorkerIdentity& identity, const std::string& reason,
                            MonotonicTime now);
-  // The ledger as it is now: 32 hexadecimal digits of digest, then a v1::LedgerSnapshot.
+  // REQUIRES a commit of this lineage. The ledger as it is now: 32 hexadecimal digits of digest, then a
+  // v1::LedgerSnapshot.
   absl::StatusOr<std::string> Snapshot(uint64_t lineage) const;
 
   // ---- launcher, inspection ---------------------------------------------------------------------------------------
@@ -248,7 +260,11 @@ class QueueCore {
     v1::WeightsVersion holds;
     // Tickets it is running.
     absl::btree_set<uint64_t> running;
-    // Episode slots as far as known: those free at the last AcquireTickets plus those busy then. 0 = has not asked yet.
+    // Its last request for tickets: number, free slots, and what it was given.
+    uint64_t acquire_sequence = 0;
+    uint64_t free_slots = 0;
+    std::vector<v1::Ticket> acquired;
+    // Episode slots as far as known: those free at the last request plus those busy then. 0 = has not asked yet.
     uint64_t slots = 0;
     // Members that its running tickets still miss.
     uint64_t busy = 0;
@@ -287,12 +303,16 @@ class QueueCore {
   // ---- queue_core_workers.cc: identities, tickets out ----
   absl::StatusOr<Worker*> FindWorker(const v1::WorkerIdentity& identity);
   void LoseWorker(Worker* worker, const std::string& why);
+  static absl::Status Overtaken(const Worker& worker, uint64_t sequence);
+  void SetHolds(Worker* worker, const v1::WeightsVersion& holds);
   void AcquireEvaluation(const Worker& worker, uint64_t* free_slots, v1::AcquireTicketsResponse* response);
   std::string AcquireTraining(Worker* worker, uint64_t* free_slots, MonotonicTime now,
                               v1::AcquireTicketsResponse* response);
   // Why no ticket can be started now; empty if one can.
   std::string StartCause() const;
   bool HasRoomForGroup() const;
+  // Groups for which there are bytes.
+  uint64_t GroupsOfRoom() const;
   // The ticket to start next, in state issued. REQUIRES StartCause() empty.
   uint64_t PrepareTicket();
   uint64_t StartableGroups() const;
@@ -322,6 +342,9 @@ class QueueCore {
 
   // ---- queue_core_trainer.cc: lineages, batches, commits ----
   absl::Status CheckLineage(uint64_t lineage) const;
+  // The lineage is current and has committed here: a queue that started again under a living trainer knows its number,
+  // but nothing of what it trained.
+  absl::Status CheckOpen(uint64_t lineage, const std::string& call) const;
   struct Checkpoint {
     Ledger ledger;
     LineageHistory history;
@@ -390,6 +413,9 @@ class QueueCore {
   absl::flat_hash_map<std::string, uint64_t> producer_by_name_;
 
   bool draining_ = false;
+
+  // Something happened after which an evaluation may be out of everybody's reach: Tick is due at once.
+  bool is_reach_changed_ = false;
 
   // ---- tickets ----
 

@@ -81,7 +81,6 @@ std::string QueueCore::CheckVersions(const TicketRow& row, const VersionUse& ver
 
 v1::PushAnswer QueueCore::JudgeEvaluation(const Worker& worker, const PushedTrajectory& trajectory) {
   const uint64_t producer = worker.identity.producer_id();
-  const uint64_t changes = evaluation_.idle() ? 0 : 1;
   std::string reason = trajectory.reject_reason;
   v1::PushResult result = v1::REJECTED;
   if (reason.empty()) {
@@ -90,7 +89,9 @@ v1::PushAnswer QueueCore::JudgeEvaluation(const Worker& worker, const PushedTraj
     evaluation_.Fail(producer, trajectory.summary.key);
   }
   if (!trajectory.summary.completed && result == v1::ACCEPTED) CountFailure(trajectory.summary.failure_code);
-  if (changes == 1 && evaluation_.idle()) Changed();  // the run may be complete
+  // The run may be complete; the version may be gone, and its episode another worker's.
+  is_reach_changed_ = true;
+  Changed();
   return MakeAnswer(result, std::move(reason));
 }
 
@@ -172,7 +173,9 @@ void QueueCore::MemberResolved(uint64_t ticket) {
   Run& run = running_.at(ticket);
   --run.missing;
   --workers_[run.producer - 1].busy;
+  const uint64_t room = GroupsOfRoom();
   reserved_bytes_ -= options_.max_trajectory_bytes;
+  if (GroupsOfRoom() > room) Changed();
   suspicions_.erase(ticket);  // it makes progress
 }
 

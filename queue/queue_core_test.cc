@@ -180,7 +180,10 @@ TEST(QueueCoreTest, AWorkerWithOneFreeSlotGetsAWholeTicket) {
   const v1::WorkerIdentity worker = driver.Register("a");
   driver.StartTrainer();
   EXPECT_EQ(driver.Acquire(worker, 1).tickets_size(), 1);
-  EXPECT_FALSE(driver.core().AcquireTickets(worker, 0, {}, driver.now()).ok());
+  v1::AcquireTicketsRequest request;
+  *request.mutable_identity() = worker;
+  request.set_sequence(2);
+  EXPECT_TRUE(absl::IsInvalidArgument(driver.core().BeginAcquire(request, driver.now())));
 }
 
 // ---- identity and sequence ------------------------------------------------------------------------------------------
@@ -198,7 +201,7 @@ TEST(QueueCoreTest, RegisteringAgainFencesTheOldEpochAndKeepsAcknowledgedMembers
   EXPECT_EQ(driver.core().CheckIdentity(old).code(), absl::StatusCode::kAborted);
   PushedTrajectory late = CoreDriver::Completed(ticket, 0, 0.5);
   EXPECT_EQ(driver.core().Push(old, 2, &late, driver.now()).status().code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(driver.core().AcquireTickets(old, 1, {}, driver.now()).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(driver.core().AcquireTickets(old, 1, driver.now()).status().code(), absl::StatusCode::kAborted);
 
   const v1::Ticket again = driver.Acquire(renewed, 8).tickets(0);
   EXPECT_EQ(again.id(), ticket.id());
@@ -278,7 +281,12 @@ TEST(QueueCoreTest, FullConsumesNoSequenceNumberAndKeepsNothing) {
   initial.set_digest("d");
   initial.set_initial(true);
   ASSERT_TRUE(core->Commit(initial, now).ok());
-  const v1::Ticket ticket = core->AcquireTickets(worker, 1, {}, now)->tickets(0);
+  v1::AcquireTicketsRequest acquire;
+  *acquire.mutable_identity() = worker;
+  acquire.set_sequence(1);
+  acquire.set_max_members(1);
+  ASSERT_TRUE(core->BeginAcquire(acquire, now).ok());
+  const v1::Ticket ticket = core->AcquireTickets(worker, 1, now)->tickets(0);
   PushedTrajectory pushed = CoreDriver::Completed(ticket, 0, 0.5);
   const std::string payload = pushed.payload;
   const v1::PushAnswer full = *core->Push(worker, 1, &pushed, now);
@@ -306,6 +314,85 @@ TEST(QueueCoreTest, AFencedWorkerLosesItsTicketsAtOnce) {
   EXPECT_THAT(std::string(driver.core().CheckIdentity(worker).message()), HasSubstr("receiver stalled"));
 }
 
+TEST(QueueCoreTest, TicketsOfALostAnswerAreGivenAgain) {
+  QueueCoreOptions options = DriverOptions(3, 1, 0, 10);
+  options.evaluation.every = 1;
+  options.evaluation.episodes = 1;
+  CoreDriver driver(options);
+  QueueCore& core = driver.core();
+  const v1::WorkerIdentity worker = driver.Register("a");
+  driver.StartTrainer();
+  v1::AcquireTicketsRequest request;
+  *request.mutable_identity() = worker;
+  request.set_max_members(2);
+  const auto ask = [&](uint64_t sequence) {
+    request.set_sequence(sequence);
+    const absl::Status begun = core.BeginAcquire(request, driver.now());
+    return begun.ok() ? core.AcquireTickets(worker, sequence, driver.now()) : begun;
+  };
+  const v1::AcquireTicketsResponse first = *ask(1);
+  ASSERT_EQ(first.tickets_size(), 2);
+  EXPECT_TRUE(first.tickets(0).evaluation());
+  EXPECT_EQ(ask(1)->SerializeAsString(), first.SerializeAsString());
+  driver.Check();
+  EXPECT_EQ(driver.counts().running(), 1u);
+  const v1::AcquireTicketsResponse second = *ask(2);
+  EXPECT_THAT(Ids(second), ElementsAre(2, 3));
+  EXPECT_TRUE(absl::IsFailedPrecondition(ask(1).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(core.AcquireTickets(worker, 1, driver.now()).status()));
+  // Between trainers too, but not once all tickets were taken back.
+  v1::WeightsVersion committed;
+  core.AllocateLineage(&committed);
+  EXPECT_THAT(Ids(*ask(2)), ElementsAre(2, 3));
+  core.Drain(driver.now());
+  EXPECT_EQ(ask(2)->cause(), "draining");
+}
+
+TEST(QueueCoreTest, AnIdentityOfTheQueuesEarlierLifeIsUnknown) {
+  QueueCoreOptions options = DriverOptions(1, 1, 0, 10);
+  options.first_epoch = 1000;
+  CoreDriver earlier(options);
+  const v1::WorkerIdentity old = earlier.Register("a");
+  EXPECT_EQ(earlier.Register("a").epoch(), 1001u);
+  options.first_epoch = 2000;
+  CoreDriver later(options);
+  later.Register("b");
+  EXPECT_TRUE(absl::IsAborted(later.core().CheckIdentity(old)));
+}
+
+TEST(QueueCoreTest, ChangesMoveWithWhatMayHelpWhoWaits) {
+  // Room for one group and 50 bytes: a member's 10 bytes in the place of 100 make room for another.
+  QueueCoreOptions options = DriverOptions(1, 1, 9, 10);
+  options.max_bytes = 150;
+  options.evaluation.every = 1;
+  options.evaluation.episodes = 1;
+  options.short_group = ShortGroupPolicy::kTrainShort;
+  options.group_size = 2;
+  options.max_bytes = 350;
+  CoreDriver driver(options);
+  QueueCore& core = driver.core();
+  const v1::WorkerIdentity worker = driver.Register("a");
+  driver.StartTrainer();
+  const v1::AcquireTicketsResponse tickets = driver.Acquire(worker, 9);
+  ASSERT_EQ(tickets.tickets_size(), 2);
+  EXPECT_EQ(driver.Acquire(worker, 9).cause(), "queue_full");
+  uint64_t changes = core.changes();
+  driver.Push(worker, CoreDriver::Completed(tickets.tickets(1), 0, 1.0));
+  EXPECT_GT(core.changes(), changes);
+  EXPECT_THAT(Ids(driver.Acquire(worker, 9)), ElementsAre(2));
+
+  changes = core.changes();
+  driver.Push(worker, CoreDriver::Failed(tickets.tickets(0), 0, "version_gone"));
+  EXPECT_GT(core.changes(), changes);
+  changes = core.changes();
+  v1::HeartbeatRequest beat;
+  *beat.mutable_identity() = worker;
+  *beat.mutable_holds() = core.committed();
+  beat.mutable_holds()->set_version(7);
+  ASSERT_TRUE(core.Heartbeat(beat, driver.now()).ok());
+  EXPECT_GT(core.changes(), changes);
+}
+
 // ---- heartbeats and deadlines ---------------------------------------------------------------------------------------
 
 TEST(QueueCoreTest, AWorkerWithoutASignOfLifeIsLostAndItsTicketsGoToOthers) {
@@ -331,6 +418,45 @@ TEST(QueueCoreTest, AWorkerWithoutASignOfLifeIsLostAndItsTicketsGoToOthers) {
   const v1::Ticket again = driver.Acquire(b, 2).tickets(0);
   EXPECT_EQ(again.id(), lost.id());
   EXPECT_THAT(std::vector<uint32_t>(again.members().begin(), again.members().end()), ElementsAre(1));
+}
+
+TEST(QueueCoreTest, APauseOfTheQueueIsNotItsWorkersSilence) {
+  QueueCoreOptions options = DriverOptions(1, 2, 0, 10);
+  options.ticket_deadline = absl::Seconds(20);
+  options.evaluation.every = 1;
+  options.evaluation.episodes = 1;
+  options.evaluation.deadline = absl::Seconds(20);
+  CoreDriver driver(options);
+  const v1::WorkerIdentity worker = driver.Register("a");
+  driver.StartTrainer();
+  ASSERT_EQ(driver.Acquire(worker, 3).tickets_size(), 2);
+  driver.Advance(absl::Seconds(60));
+  driver.core().ForgiveSilence(absl::Seconds(60), driver.now());
+  EXPECT_THAT(driver.core().Tick(driver.now()), ElementsAre());
+  driver.Check();
+  EXPECT_EQ(driver.core().NextEvent(), driver.now() + absl::Seconds(10));
+  driver.Advance(absl::Seconds(10));
+  EXPECT_EQ(driver.core().Tick(driver.now()).size(), 1u);
+}
+
+TEST(QueueCoreTest, AnEvaluationThatNobodyCanReachIsDueAtOnce) {
+  QueueCoreOptions options = DriverOptions(1, 1, 0, 10);
+  options.evaluation.every = 2;
+  options.evaluation.episodes = 2;
+  CoreDriver driver(options);
+  const v1::WorkerIdentity worker = driver.Register("a");
+  driver.StartTrainer();
+  const v1::AcquireTicketsResponse tickets = driver.Acquire(worker, 1);
+  ASSERT_TRUE(tickets.tickets(0).evaluation());
+  driver.Complete(worker, driver.Acquire(worker, 2).tickets(1));
+  driver.Train(1);
+  driver.core().Tick(driver.now());
+  EXPECT_GT(driver.core().NextEvent(), driver.now());
+  // Its only holder is lost.
+  ASSERT_TRUE(driver.core().FenceWorker(driver.lineage(), worker, "stalled", driver.now()).ok());
+  EXPECT_LE(driver.core().NextEvent(), driver.now());
+  EXPECT_THAT(driver.core().Tick(driver.now()), ElementsAre(HasSubstr("no worker holds it any more")));
+  EXPECT_EQ(driver.core().NextEvent(), MonotonicTime::InfiniteFuture());
 }
 
 TEST(QueueCoreTest, ADeadlineFailsTheMissingMembersAndReplacesTheTicket) {

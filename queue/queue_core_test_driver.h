@@ -99,7 +99,14 @@ class CoreDriver {
     return identity;
   }
   v1::AcquireTicketsResponse Acquire(const v1::WorkerIdentity& worker, uint32_t slots) {
-    auto response = core_->AcquireTickets(worker, slots, core_->committed(), now_);
+    v1::AcquireTicketsRequest request;
+    *request.mutable_identity() = worker;
+    request.set_sequence(++acquires_);
+    request.set_max_members(slots);
+    *request.mutable_holds() = core_->committed();
+    const absl::Status begun = core_->BeginAcquire(request, now_);
+    EXPECT_TRUE(begun.ok()) << begun;
+    auto response = core_->AcquireTickets(worker, acquires_, now_);
     EXPECT_TRUE(response.ok()) << response.status();
     Check();
     return response.ok() ? *std::move(response) : v1::AcquireTicketsResponse();
@@ -159,6 +166,8 @@ class CoreDriver {
   std::unique_ptr<QueueCore> core_;
   MonotonicTime now_{absl::Seconds(1000)};
   uint64_t lineage_ = 0;
+  // The number of the last request for tickets, of any worker.
+  uint64_t acquires_ = 0;
   std::map<uint64_t, uint64_t> sequence_;
   std::vector<v1::WorkerIdentity> members_;
 };

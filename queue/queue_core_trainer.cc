@@ -51,10 +51,16 @@ absl::Status QueueCore::CheckLineage(uint64_t lineage) const {
   return absl::OkStatus();
 }
 
+absl::Status QueueCore::CheckOpen(uint64_t lineage, const std::string& call) const {
+  LEEWAY_RETURN_IF_ERROR(CheckLineage(lineage));
+  if (phase_ == Phase::kOpen) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(call, " before the initial commit of lineage ", lineage));
+}
+
 // ---- snapshot -------------------------------------------------------------------------------------------------------
 
 absl::StatusOr<std::string> QueueCore::Snapshot(uint64_t lineage) const {
-  LEEWAY_RETURN_IF_ERROR(CheckLineage(lineage));
+  LEEWAY_RETURN_IF_ERROR(CheckOpen(lineage, "snapshot"));
   v1::LedgerSnapshot snapshot;
   snapshot.set_format(kSnapshotFormat);
   snapshot.set_task(options_.task);
@@ -304,11 +310,7 @@ std::string QueueCore::LeaseCause() const {
 }
 
 absl::StatusOr<LeaseResult> QueueCore::Lease(uint64_t lineage, uint64_t step, MonotonicTime now) {
-  LEEWAY_RETURN_IF_ERROR(CheckLineage(lineage));
-  if (phase_ != Phase::kOpen) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("lease for step ", step, " before the initial commit of lineage ", lineage));
-  }
+  LEEWAY_RETURN_IF_ERROR(CheckOpen(lineage, absl::StrCat("lease for step ", step)));
   if (step != step_ || step > options_.staleness.steps) {
     return absl::FailedPreconditionError(absl::StrCat("lease for step ", step, ", but version ", step_,
                                                       " is committed and trainer.steps is ", options_.staleness.steps));
@@ -351,7 +353,7 @@ absl::StatusOr<LeaseResult> QueueCore::Lease(uint64_t lineage, uint64_t step, Mo
 
 absl::StatusOr<std::vector<Payload>> QueueCore::RetireGroup(uint64_t lineage, uint64_t step, uint64_t ticket,
                                                             const std::string& reason) {
-  LEEWAY_RETURN_IF_ERROR(CheckLineage(lineage));
+  LEEWAY_RETURN_IF_ERROR(CheckOpen(lineage, absl::StrCat("retirement of ticket ", ticket)));
   const TicketRow* row = ledger_.Find(ticket);
   const bool is_repeated = row != nullptr && row->state == RowState::kFailed && row->step == step;
   if (is_repeated) return std::vector<Payload>();
@@ -413,13 +415,14 @@ absl::Status QueueCore::Commit(const v1::CommitRequest& request, MonotonicTime n
     if (CheckIdentity(identity).ok()) members.push_back(identity.producer_id());
   }
   evaluation_.OnCommit(committed_, members, now);
+  is_reach_changed_ = true;
   Changed();
   return absl::OkStatus();
 }
 
 absl::Status QueueCore::Settle(uint64_t lineage, uint64_t step) {
-  LEEWAY_RETURN_IF_ERROR(CheckLineage(lineage));
-  if (phase_ != Phase::kOpen || step >= step_) {
+  LEEWAY_RETURN_IF_ERROR(CheckOpen(lineage, absl::StrCat("settle through step ", step)));
+  if (step >= step_) {
     return absl::FailedPreconditionError(
         absl::StrCat("settle through step ", step, ", but step ", step_, " is still to be trained"));
   }

@@ -223,6 +223,22 @@ TEST(QueueCoreTest, AnOlderLineageIsFenced) {
   EXPECT_EQ(driver.core().Lease(next, 1, driver.now()).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(QueueCoreTest, AQueueThatStartedAgainRefusesATrainerThatHasNotRestored) {
+  QueueCoreOptions options = DriverOptions(1, 1, 0, 10);
+  options.last_lineage = 3;  // the trainer that lives has this one
+  CoreDriver driver(options);
+  QueueCore& core = driver.core();
+  EXPECT_TRUE(absl::IsFailedPrecondition(core.Snapshot(3).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(core.RetireGroup(3, 1, 1, "logprob_mismatch").status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(core.FenceWorker(3, driver.Register("a"), "stalled", driver.now())));
+  v1::WeightsVersion committed;
+  const uint64_t lineage = core.AllocateLineage(&committed);
+  ASSERT_TRUE(core.Restore(lineage, 0, "", driver.now()).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(core.Snapshot(lineage).status()));
+  // The first publish may fence already.
+  EXPECT_TRUE(core.FenceWorker(lineage, driver.Register("a"), "stalled", driver.now()).ok());
+}
+
 TEST(QueueCoreTest, LineagesGoOnFromTheRecordOfTheRun) {
   QueueCoreOptions options = DriverOptions(1, 1, 0, 10);
   options.last_lineage = 6;

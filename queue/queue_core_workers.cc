@@ -22,7 +22,7 @@ v1::WorkerIdentity QueueCore::RegisterWorker(const std::string& name, MonotonicT
   Worker fresh;
   fresh.name = name;
   fresh.identity = worker.identity;
-  fresh.identity.set_epoch(worker.identity.epoch() + 1);
+  fresh.identity.set_epoch(is_new ? options_.first_epoch : worker.identity.epoch() + 1);
   fresh.last_seen = now;
   fresh.trajectories = worker.trajectories;
   fresh.failures = worker.failures;
@@ -73,12 +73,25 @@ void QueueCore::LoseWorker(Worker* worker, const std::string& why) {
     LEEWAY_CHECK(ledger_.ReturnToIssued(ticket).ok()) << ticket;
   }
   evaluation_.WorkerLost(worker->identity.producer_id());
+  is_reach_changed_ = true;
+  Changed();
+}
+
+void QueueCore::SetHolds(Worker* worker, const v1::WeightsVersion& holds) {
+  if (worker->holds.lineage() == holds.lineage() && worker->holds.version() == holds.version()) return;
+  worker->holds = holds;
+  if (evaluation_.idle()) return;
+  is_reach_changed_ = true;
   Changed();
 }
 
 absl::Status QueueCore::FenceWorker(uint64_t lineage, const v1::WorkerIdentity& identity, const std::string& reason,
                                     MonotonicTime now) {
   LEEWAY_RETURN_IF_ERROR(CheckLineage(lineage));
+  // Not CheckOpen: the first publish of a lineage fences before its commit.
+  if (phase_ == Phase::kNoTrainer) {
+    return absl::FailedPreconditionError(absl::StrCat("lineage ", lineage, " fences before a restore"));
+  }
   if (identity.producer_id() == 0 || identity.producer_id() > workers_.size()) {
     return absl::NotFoundError(absl::StrCat("producer ", identity.producer_id(), " never registered"));
   }
@@ -90,7 +103,7 @@ absl::Status QueueCore::FenceWorker(uint64_t lineage, const v1::WorkerIdentity& 
 absl::StatusOr<v1::HeartbeatResponse> QueueCore::Heartbeat(const v1::HeartbeatRequest& request, MonotonicTime now) {
   LEEWAY_ASSIGN_OR_RETURN(Worker * worker, FindWorker(request.identity()));
   worker->last_seen = now;
-  worker->holds = request.holds();
+  SetHolds(worker, request.holds());
   if (request.has_report()) worker->report = request.report();
   v1::HeartbeatResponse response;
   for (uint64_t ticket : request.tickets()) {
@@ -132,6 +145,7 @@ std::vector<std::string> QueueCore::Tick(MonotonicTime now) {
                                   row.members.size(), " members missing"));
     FailMembers(ticket, missing, "deadline");
   }
+  is_reach_changed_ = false;
   std::vector<std::string> evaluation_events = evaluation_.Tick(now);
   if (!evaluation_.idle()) {
     std::vector<EvaluationPlan::Holder> live;
@@ -147,7 +161,18 @@ std::vector<std::string> QueueCore::Tick(MonotonicTime now) {
   return events;
 }
 
+void QueueCore::ForgiveSilence(absl::Duration pause, MonotonicTime now) {
+  for (Worker& worker : workers_) worker.last_seen = std::min(now, worker.last_seen + pause);
+  ticket_deadlines_.clear();
+  for (auto& [ticket, run] : running_) {
+    run.deadline = run.deadline + pause;
+    ticket_deadlines_.insert({run.deadline.since_origin, ticket});
+  }
+  evaluation_.Postpone(pause);
+}
+
 MonotonicTime QueueCore::NextEvent() const {
+  if (is_reach_changed_ && !evaluation_.idle()) return MonotonicTime();
   MonotonicTime next = evaluation_.NextDeadline();
   if (!ticket_deadlines_.empty()) next = std::min(next, MonotonicTime{ticket_deadlines_.begin()->first});
   for (const Worker& worker : workers_) {
@@ -158,27 +183,47 @@ MonotonicTime QueueCore::NextEvent() const {
 
 // ---- tickets out ----------------------------------------------------------------------------------------------------
 
-absl::StatusOr<v1::AcquireTicketsResponse> QueueCore::AcquireTickets(const v1::WorkerIdentity& identity,
-                                                                     uint32_t max_members,
-                                                                     const v1::WeightsVersion& holds,
-                                                                     MonotonicTime now) {
-  LEEWAY_ASSIGN_OR_RETURN(Worker * worker, FindWorker(identity));
-  if (max_members == 0) return absl::InvalidArgumentError("max_members must be at least 1");
+absl::Status QueueCore::BeginAcquire(const v1::AcquireTicketsRequest& request, MonotonicTime now) {
+  LEEWAY_ASSIGN_OR_RETURN(Worker * worker, FindWorker(request.identity()));
+  if (request.max_members() == 0 || request.sequence() == 0) {
+    return absl::InvalidArgumentError("max_members and sequence must be at least 1");
+  }
+  if (request.sequence() < worker->acquire_sequence) return Overtaken(*worker, request.sequence());
   worker->last_seen = now;
-  worker->holds = holds;
-  worker->slots = max_members + worker->busy;
+  SetHolds(worker, request.holds());
+  if (request.sequence() > worker->acquire_sequence) worker->acquired.clear();
+  worker->acquire_sequence = request.sequence();
+  // Asked again: what it has already been given is not free.
+  if (!worker->acquired.empty()) return absl::OkStatus();
+  worker->free_slots = request.max_members();
+  worker->slots = worker->free_slots + worker->busy;
+  return absl::OkStatus();
+}
+
+absl::Status QueueCore::Overtaken(const Worker& worker, uint64_t sequence) {
+  return absl::FailedPreconditionError(absl::StrCat("worker ", worker.name, ": request ", sequence,
+                                                    " for tickets was overtaken by ", worker.acquire_sequence));
+}
+
+absl::StatusOr<v1::AcquireTicketsResponse> QueueCore::AcquireTickets(const v1::WorkerIdentity& identity,
+                                                                     uint64_t sequence, MonotonicTime now) {
+  LEEWAY_ASSIGN_OR_RETURN(Worker * worker, FindWorker(identity));
+  if (sequence == 0 || sequence != worker->acquire_sequence) return Overtaken(*worker, sequence);
 
   v1::AcquireTicketsResponse response;
-  uint64_t free_slots = max_members;
   std::string cause;
   if (draining_) {
     cause = "draining";
+  } else if (!worker->acquired.empty()) {
+    response.mutable_tickets()->Add(worker->acquired.begin(), worker->acquired.end());
   } else if (phase_ != Phase::kOpen) {
     cause = "waiting_for_trainer";
   } else {
+    uint64_t free_slots = worker->free_slots;
     AcquireEvaluation(*worker, &free_slots, &response);
     cause = AcquireTraining(worker, &free_slots, now, &response);
     if (run_complete()) cause = "run_complete";
+    worker->acquired.assign(response.tickets().begin(), response.tickets().end());
   }
   if (response.tickets_size() > 0) {
     worker->wait_cause.clear();
@@ -258,8 +303,10 @@ void QueueCore::RetireStaleIssued() {
   for (uint64_t ticket : stale) CloseTicket(ticket, RowState::kStale, step_);
 }
 
-bool QueueCore::HasRoomForGroup() const {
-  return ledger_.groups() < options_.max_groups && bytes() + GroupReservation() <= options_.max_bytes;
+bool QueueCore::HasRoomForGroup() const { return ledger_.groups() < options_.max_groups && GroupsOfRoom() > 0; }
+
+uint64_t QueueCore::GroupsOfRoom() const {
+  return (options_.max_bytes - std::min(options_.max_bytes, bytes())) / GroupReservation();
 }
 
 std::string QueueCore::StartCause() const {
@@ -289,8 +336,7 @@ uint64_t QueueCore::StartableGroups() const {
   const uint64_t rank = ledger_.Rank(ledger_.next_ticket());
   const uint64_t paced = ledger_.rewound().size() + (rank <= limit ? limit - rank + 1 : 0);
   const uint64_t groups = ledger_.groups();
-  const uint64_t bound = std::min(options_.max_groups - std::min(options_.max_groups, groups),
-                                  (options_.max_bytes - std::min(options_.max_bytes, bytes())) / GroupReservation());
+  const uint64_t bound = std::min(options_.max_groups - std::min(options_.max_groups, groups), GroupsOfRoom());
   return ledger_.issued().size() + std::min(paced, bound);
 }
 

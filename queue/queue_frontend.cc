@@ -113,6 +113,11 @@ void QueueFrontend::RunDue() {
   CallAll(&callbacks);
 }
 
+void QueueFrontend::ForgiveSilence(absl::Duration pause) {
+  MutexLock lock(&mutex_);
+  core_->ForgiveSilence(pause, clock_->Now());
+}
+
 void QueueFrontend::Shutdown() {
   std::list<Wait> waits;
   absl::flat_hash_map<uint64_t, std::function<void()>> hooks;
@@ -171,9 +176,14 @@ QueueFrontend::WaitId QueueFrontend::StartWait(Wait wait, uint64_t wait_ms) {
     const MonotonicTime now = clock_->Now();
     id = wait.id = next_wait_++;
     wait.deadline = now + limit;
+    absl::Status begun;
+    if (wait.tickets_done && !shut_down_) begun = core_->BeginAcquire(wait.tickets, now);
     // Those that came before are served first.
     if (core_->changes() != attempted_changes_) AttemptAll(now, &callbacks);
-    if (!Attempt(&wait, wait.deadline <= now, now, &callbacks)) waits_.push_back(std::move(wait));
+    if (!begun.ok()) {
+      callbacks.push_back([done = std::move(wait.tickets_done), begun] { done(begun); });
+    } else if (!Attempt(&wait, wait.deadline <= now, now, &callbacks))
+      waits_.push_back(std::move(wait));
     Settled(now, &callbacks);
   }
   CallAll(&callbacks);
@@ -195,8 +205,7 @@ bool QueueFrontend::Attempt(Wait* wait, bool is_last, MonotonicTime now, Callbac
   if (wait->tickets_done) {
     absl::StatusOr<v1::AcquireTicketsResponse> answer = ShuttingDown();
     if (!shut_down_) {
-      const v1::AcquireTicketsRequest& request = wait->tickets;
-      answer = core_->AcquireTickets(request.identity(), request.max_members(), request.holds(), now);
+      answer = core_->AcquireTickets(wait->tickets.identity(), wait->tickets.sequence(), now);
     }
     if (answer.ok() && answer->tickets_size() == 0 && !is_last && !IsFinal(answer->cause())) return false;
     callbacks->push_back([done = std::move(wait->tickets_done), answer = std::move(answer)] { done(answer); });

@@ -80,6 +80,8 @@ class QueueFrontend {
   // ----------------------------------------------------------------------------------------------------------------------
   // Does what is due: lost workers, deadlines of tickets and evaluations, ends of waits.
   void RunDue() LEEWAY_EXCLUDES(mutex_);
+  // The process did not run for so long; before RunDue.
+  void ForgiveSilence(absl::Duration pause) LEEWAY_EXCLUDES(mutex_);
   // When that is, as things are. What moves it forward after this call is told by `on_due_earlier`.
   MonotonicTime NextDue() LEEWAY_EXCLUDES(mutex_);
   // Answers all waits, also later ones, with UNAVAILABLE, and ends the open push streams.

@@ -96,6 +96,7 @@ class QueueFrontendTest : public ::testing::Test {
     auto poll = std::make_unique<Poll>();
     v1::AcquireTicketsRequest request;
     *request.mutable_identity() = identity;
+    request.set_sequence(++acquires_);
     request.set_max_members(members);
     request.set_wait_ms(wait_ms);
     poll->id = frontend_->AcquireTickets(
@@ -151,6 +152,8 @@ class QueueFrontendTest : public ::testing::Test {
   std::unique_ptr<QueueFrontend> frontend_;
   uint64_t lineage_ = 0;
   int due_earlier_ = 0;
+  // The number of the last request for tickets, of any worker.
+  uint64_t acquires_ = 0;
 };
 
 // ---- long polls ----
@@ -246,7 +249,8 @@ TEST_F(QueueFrontendTest, ACommitWakesThoseWhoWaitForItsVersion) {
 
 TEST_F(QueueFrontendTest, ThoseWhoCameFirstAreServedFirst) {
   const v1::WorkerIdentity first = Register("rollout-0"), second = Register("rollout-1");
-  const auto one = Acquire(first, 1000, 2), two = Acquire(second, 1000, 2), three = Acquire(first, 1000, 2);
+  const auto one = Acquire(first, 1000, 2), two = Acquire(second, 1000, 2),
+             three = Acquire(Register("rollout-2"), 1000, 2);
   StartTrainer();
   ASSERT_TRUE(one->tickets.has_value());
   ASSERT_TRUE(two->tickets.has_value());
@@ -324,6 +328,37 @@ TEST_F(QueueFrontendTest, ALostWorkersTicketsGoToAnotherWaiter) {
   ASSERT_TRUE(poll->tickets.has_value());
   ASSERT_EQ((*poll->tickets)->tickets_size(), 2);
   EXPECT_EQ((*poll->tickets)->tickets(0).issue(), 2u);
+}
+
+TEST_F(QueueFrontendTest, AskingAgainForALongPollIsNoSignOfLifeAndKnowsNothingNew) {
+  StartTrainer();
+  ASSERT_EQ((*Acquire(Register("rollout-0"), 0)->tickets)->tickets_size(), 2);
+  const v1::WorkerIdentity silent = Register("rollout-1");
+  const auto poll = Acquire(silent, 60'000);
+  v1::HeartbeatRequest beat;
+  *beat.mutable_identity() = silent;
+  beat.mutable_holds()->set_lineage(lineage_);
+  beat.mutable_holds()->set_version(1);
+  ASSERT_TRUE(frontend_->Heartbeat(beat).ok());
+  for (int i = 0; i < 11; ++i) {
+    clock_.Advance(absl::Seconds(1));
+    Register(absl::StrCat("another-", i));  // every wait is attempted again
+    if (i == 5) {
+      EXPECT_EQ(frontend_->Status().workers(1).holds().version(), 1u);
+    }
+    if (frontend_->NextDue() <= clock_.Now()) frontend_->RunDue();
+  }
+  ASSERT_TRUE(poll->tickets.has_value());
+  EXPECT_TRUE(absl::IsAborted(poll->tickets->status())) << poll->tickets->status();
+}
+
+TEST_F(QueueFrontendTest, AnOlderRequestOfAWorkerGetsNothingOnceThereIsANewerOne) {
+  const v1::WorkerIdentity worker = Register("rollout-0");
+  const auto older = Acquire(worker, 60'000), newer = Acquire(worker, 60'000);
+  StartTrainer();
+  ASSERT_TRUE(older->tickets.has_value() && newer->tickets.has_value());
+  EXPECT_TRUE(absl::IsFailedPrecondition(older->tickets->status())) << older->tickets->status();
+  EXPECT_EQ((*newer->tickets)->tickets_size(), 2);
 }
 
 TEST_F(QueueFrontendTest, StatusNamesTheOpenWaits) {

@@ -77,6 +77,8 @@ struct GrpcQueueWorkerClient::State {
   Mutex mutex;
   CondVar changed;
   v1::RegisterResponse handshake LEEWAY_GUARDED_BY(mutex);
+  // Number of the next request for tickets; it stays until an answer was heard.
+  uint64_t acquire_sequence LEEWAY_GUARDED_BY(mutex) = 1;
   // Null before Register.
   std::unique_ptr<PushPipeline> pipeline LEEWAY_GUARDED_BY(mutex);
   // Why pushes are answered with an error; OK while they work.
@@ -136,6 +138,7 @@ void GrpcQueueWorkerClient::State::Start(const v1::RegisterResponse& response) {
     Refuse(absl::AbortedError("the worker has registered again: this push belongs to its older identity"));
     refused = absl::OkStatus();
     handshake = response;
+    acquire_sequence = 1;
     pipeline = std::make_unique<PushPipeline>(handshake.identity(), handshake.max_chunk_bytes());
     backoff.Reset();
     reconnect_at = MonotonicTime();
@@ -340,13 +343,20 @@ absl::StatusOr<v1::AcquireTicketsResponse> GrpcQueueWorkerClient::AcquireTickets
                                                                                  absl::Duration wait) {
   v1::AcquireTicketsRequest request;
   LEEWAY_ASSIGN_OR_RETURN(*request.mutable_identity(), state_->Identity());
+  {
+    MutexLock lock(&state_->mutex);
+    request.set_sequence(state_->acquire_sequence);
+  }
   request.set_max_members(max_members);
   request.set_wait_ms(absl::ToInt64Milliseconds(wait));
   *request.mutable_holds() = holds;
   v1::AcquireTicketsResponse response;
-  // One try: tickets of an answer that was lost on the way are this worker's all the same.
+  // One try, so that a worker that stops is not held up: its next call is the same request.
   LEEWAY_RETURN_IF_ERROR(state_->caller.Once(&v1::Queue::Stub::AcquireTickets, request, &response,
                                              wait + state_->options.network_margin, "AcquireTickets"));
+  MutexLock lock(&state_->mutex);
+  const bool is_current = state_->handshake.identity().epoch() == request.identity().epoch();
+  if (is_current) state_->acquire_sequence = request.sequence() + 1;
   return response;
 }
 

@@ -31,6 +31,9 @@ struct QueueGrpcClientOptions {
 
 // A worker's client. Thread-safe. Calls block as queue_client.h says; Push never does.
 //
+// AcquireTickets, one call at a time: as long as no answer was heard the next call is the same request for the queue,
+// so it gives the tickets of an answer that was lost on the way.
+//
 // Pushes: one stream, pipelined, many to a message. A broken connection is made again and what was not answered is sent
 // again under the same sequence numbers. When the queue refuses the identity (ABORTED: fenced, or a restarted queue
 // that does not know it) every unanswered push, and every later one, is answered so until Register gives a new

@@ -56,7 +56,8 @@ struct QueueServer::State {
   // In the order in which they need each other; destroyed the other way round.
   FileSystem* file_system = nullptr;
   Metrics* metrics = nullptr;
-  const Clock* clock = RealClock();
+  const Clock* clock = nullptr;
+  absl::Duration heartbeat_interval;
   MonotonicTime started;
   StateClock states;
   std::unique_ptr<Quarantine> quarantine;
@@ -65,7 +66,10 @@ struct QueueServer::State {
   std::unique_ptr<RpcServer> server;
   std::thread timer;
 
-  Mutex mutex;
+  // Held over a whole Shutdown.
+  Mutex shutdown_mutex;
+
+  Mutex mutex LEEWAY_ACQUIRED_AFTER(shutdown_mutex);
   CondVar changed;
   // NextDue() moved forward, or the server stops.
   bool nudged LEEWAY_GUARDED_BY(mutex) = false;
@@ -100,10 +104,11 @@ void QueueServer::State::FillReport(v1::ProcessReport* report) {
 void QueueServer::State::RunTimer() {
   SetThreadClass("ledger");
   MonotonicTime next_metrics = clock->Now();
+  MonotonicTime last_round = clock->Now();
   while (true) {
     {
-      const MonotonicTime wake = std::min(frontend->NextDue(), next_metrics);
       const MonotonicTime now = clock->Now();
+      const MonotonicTime wake = std::min({frontend->NextDue(), next_metrics, now + heartbeat_interval});
       const Deadline deadline = Deadline::After(std::max(wake - now, kShortestSleep), clock);
       states.Enter("wait:waiting_for_requests");
       MutexLock lock(&mutex);
@@ -112,6 +117,12 @@ void QueueServer::State::RunTimer() {
       nudged = false;
     }
     states.Enter("busy:ledger");
+    const MonotonicTime now = clock->Now();
+    const absl::Duration pause = now - std::exchange(last_round, now);
+    if (pause > 3 * heartbeat_interval) {
+      LEEWAY_LOG_WARNING("the queue did not run for {}", absl::FormatDuration(pause));
+      frontend->ForgiveSilence(pause);
+    }
     if (frontend->NextDue() <= clock->Now()) frontend->RunDue();
     if (metrics != nullptr && next_metrics <= clock->Now()) KeepMetrics(frontend->Status(), metrics);
     while (next_metrics <= clock->Now()) next_metrics = next_metrics + kMetricsInterval;
@@ -119,7 +130,7 @@ void QueueServer::State::RunTimer() {
 }
 
 absl::StatusOr<std::unique_ptr<QueueServer>> QueueServer::Start(QueueOptions options, FileSystem* file_system,
-                                                                Metrics* metrics) {
+                                                                Metrics* metrics, const Clock* clock) {
   if (options.vocabulary_size <= 0) return absl::InvalidArgumentError("vocabulary_size is not greater than 0");
   const ConnectionOptions connection = QueueConnectionOptions();
   const uint64_t largest_chunk = connection.max_message_bytes / 4;
@@ -130,7 +141,9 @@ absl::StatusOr<std::unique_ptr<QueueServer>> QueueServer::Start(QueueOptions opt
   auto state = std::make_unique<State>();
   state->file_system = file_system;
   state->metrics = metrics;
-  state->started = state->clock->Now();
+  state->clock = clock;
+  state->heartbeat_interval = options.core.heartbeat_interval;
+  state->started = clock->Now();
 
   QueueFrontendOptions frontend;
   frontend.limits = {options.vocabulary_size, options.core.group_size};
@@ -140,6 +153,8 @@ absl::StatusOr<std::unique_ptr<QueueServer>> QueueServer::Start(QueueOptions opt
   frontend.heartbeat_interval = options.core.heartbeat_interval;
   frontend.worker_lease = options.core.worker_lease;
   frontend.max_wait = options.max_wait;
+  // Microseconds: later lives of the queue start above all epochs that this one can give.
+  options.core.first_epoch = static_cast<uint64_t>(std::max<int64_t>(1, absl::ToUnixMicros(absl::Now())));
   std::string quarantine_path;
   if (!options.state_directory.empty()) {
     LEEWAY_RETURN_IF_ERROR(file_system->CreateDirectory(options.state_directory));
@@ -171,6 +186,7 @@ const std::string& QueueServer::address() const { return state_->server->address
 v1::StatusResponse QueueServer::Status() const { return state_->Status(); }
 
 void QueueServer::Shutdown(absl::Duration grace) {
+  MutexLock shutdown_lock(&state_->shutdown_mutex);
   {
     MutexLock lock(&state_->mutex);
     if (state_->stopping) return;

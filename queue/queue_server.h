@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/file_system.h"
 #include "base/metrics.h"
 #include "queue/queue_core.h"
@@ -46,12 +47,13 @@ struct QueueOptions {
 // Thread-safe.
 class QueueServer {
  public:
-  // Listens when it returns. `file_system` must outlive the server, `metrics` too (null: none are kept; they move once
-  // a second). Errors: INVALID_ARGUMENT lists what is wrong with the options; ALREADY_EXISTS / UNAVAILABLE: the
-  // address; DATA_LOSS: the lineage file.
+  // Listens when it returns. `file_system` and `clock` must outlive the server, `metrics` too (null: none are kept;
+  // they move once a second). Errors: INVALID_ARGUMENT lists what is wrong with the options; ALREADY_EXISTS /
+  // UNAVAILABLE: the address; DATA_LOSS: the lineage file.
   static absl::StatusOr<std::unique_ptr<QueueServer>> Start(QueueOptions options,
                                                             FileSystem* file_system = RealFileSystem(),
-                                                            Metrics* metrics = nullptr);
+                                                            Metrics* metrics = nullptr,
+                                                            const Clock* clock = RealClock());
   ~QueueServer();
   QueueServer(const QueueServer&) = delete;
   QueueServer& operator=(const QueueServer&) = delete;
@@ -60,7 +62,8 @@ class QueueServer {
   const std::string& address() const;
   // As a client's Status call answers.
   v1::StatusResponse Status() const;
-  // Answers open long polls, lets other calls end for `grace`, then cancels them. Calling it again does nothing.
+  // Answers open long polls, lets other calls end for `grace`, then cancels them. Calling it again does nothing, after
+  // the first call is over.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -4,6 +4,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fake_clock.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
@@ -81,6 +83,11 @@ class SocketRelay {
     MutexLock lock(&mutex_);
     for (int fd : fds_) shutdown(fd, SHUT_RDWR);
   }
+  // From now on what the server says on the connections that exist is lost.
+  void LoseAnswers() {
+    MutexLock lock(&mutex_);
+    for (const auto& loses : loses_answers_) *loses = true;
+  }
   int connections() {
     MutexLock lock(&mutex_);
     return static_cast<int>(fds_.size() / 2);
@@ -102,14 +109,16 @@ class SocketRelay {
       EXPECT_EQ(connect(server, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
       MutexLock lock(&mutex_);
       fds_.insert(fds_.end(), {client, server});
-      pumps_.emplace_back([=] { Pump(client, server); });
-      pumps_.emplace_back([=] { Pump(server, client); });
+      const auto loses = loses_answers_.emplace_back(std::make_shared<std::atomic<bool>>(false));
+      pumps_.emplace_back([=] { Pump(client, server, nullptr); });
+      pumps_.emplace_back([=] { Pump(server, client, loses.get()); });
     }
   }
-  static void Pump(int from, int to) {
+  static void Pump(int from, int to, const std::atomic<bool>* loses) {
     std::vector<char> buffer(1 << 16);
     while (true) {
       const ssize_t size = read(from, buffer.data(), buffer.size());
+      if (size > 0 && loses != nullptr && *loses) continue;
       if (size <= 0 || send(to, buffer.data(), size, MSG_NOSIGNAL) != size) break;
     }
     shutdown(from, SHUT_RDWR);
@@ -121,6 +130,7 @@ class SocketRelay {
   std::thread acceptor_;
   Mutex mutex_;
   std::vector<int> fds_ LEEWAY_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<std::atomic<bool>>> loses_answers_ LEEWAY_GUARDED_BY(mutex_);
   std::vector<std::thread> pumps_;
 };
 
@@ -187,6 +197,14 @@ class QueueServiceTest : public ::testing::Test {
     EXPECT_TRUE(response.ok()) << response.status();
     if (!response.ok()) return {};
     return {response->tickets().begin(), response->tickets().end()};
+  }
+  static bool Eventually(const std::function<bool()>& holds) {
+    const Deadline deadline = Deadline::After(kPatience);
+    while (!holds()) {
+      if (deadline.HasPassed()) return false;
+      std::this_thread::yield();
+    }
+    return true;
   }
   // Until Status lists this wait.
   bool WaitsInStatus(const std::string& who, const std::string& cause) {
@@ -351,7 +369,7 @@ TEST_F(QueueServiceTest, AFencedWorkerIsAbortedUntilItRegisters) {
 
   const absl::StatusOr<v1::RegisterResponse> again = worker_->Register("rollout-0", "abc", kPatience);
   ASSERT_TRUE(again.ok());
-  EXPECT_EQ(again->identity().epoch(), 3u);
+  EXPECT_EQ(again->identity().producer_id(), 1u);
   Answers after;
   PushAll(Acquire(), &after);
   after.ExpectAll(4, v1::ACCEPTED);
@@ -463,6 +481,125 @@ TEST_F(QueueServiceTest, BrokenConnectionsLoseAndDoubleNothing) {
   EXPECT_EQ(status.answers().at("ACCEPTED"), pushed);
   EXPECT_EQ(status.answers().count("DUPLICATE"), 0u);
   EXPECT_EQ(status.counts().ready(), tickets.size());
+}
+
+TEST_F(QueueServiceTest, TicketsGrantedIntoABreakReachTheirWorker) {
+  StartAll();
+  SocketRelay relay(folder_ + "/relay", folder_ + "/socket");
+  const std::string target = absl::StrCat("unix:", folder_, "/relay");
+  auto worker = GrpcQueueWorkerClient::Create({.target = target, .name = "rollout"}).value();
+  ASSERT_TRUE(worker->Register("rollout-0", "abc", kPatience).ok());
+  relay.LoseAnswers();
+  std::thread asker([&] { EXPECT_TRUE(absl::IsUnavailable(worker->AcquireTickets(4, {}, kPatience).status())); });
+  EXPECT_TRUE(Eventually([&] { return server_->Status().counts().running() == 2; }));
+  relay.BreakConnections();
+  asker.join();
+  absl::StatusOr<v1::AcquireTicketsResponse> again;
+  EXPECT_TRUE(Eventually([&] { return (again = worker->AcquireTickets(4, {}, absl::ZeroDuration())).ok(); }));
+  EXPECT_EQ(again->tickets_size(), 2) << again->cause();
+  EXPECT_EQ(server_->Status().counts().running(), 2u);
+  // The next one is a request of its own.
+  EXPECT_EQ(worker->AcquireTickets(4, {}, absl::ZeroDuration())->cause(), "waiting_for_version");
+}
+
+TEST_F(QueueServiceTest, ARetirementWhoseAnswerIsLostIsTriedAgain) {
+  StartAll();
+  Answers answers;
+  PushAll(Acquire(), &answers);
+  ASSERT_EQ(trainer_->LeaseBatch(lineage_, 1, kPatience)->groups.size(), 2u);
+  SocketRelay relay(folder_ + "/relay", folder_ + "/socket");
+  const std::string target = absl::StrCat("unix:", folder_, "/relay");
+  auto trainer =
+      GrpcQueueTrainerClient::Create({.target = target, .name = "trainer", .retry_for = absl::Seconds(20)}).value();
+  ASSERT_TRUE(trainer->GetStatus(kPatience).ok());
+  relay.LoseAnswers();
+  absl::Status retired;
+  std::thread caller([&] { retired = trainer->RetireGroup(lineage_, 1, 1, "logprob_mismatch", kPatience); });
+  EXPECT_TRUE(Eventually([&] { return server_->Status().counts().failed() == 1; }));
+  relay.BreakConnections();
+  caller.join();
+  EXPECT_TRUE(retired.ok()) << retired;
+  EXPECT_EQ(server_->Status().counts().failed(), 1u);
+}
+
+TEST_F(QueueServiceTest, AnIdentityOfTheQueuesEarlierLifeIsRefused) {
+  StartAll();
+  server_.reset();
+  StartServer();
+  auto other = NewWorker();
+  ASSERT_TRUE(other->Register("rollout-1", "abc", kPatience).ok());  // the same producer id
+  absl::Status refused;
+  EXPECT_TRUE(Eventually([&] {
+    refused = worker_->Heartbeat({}, kPatience).status();
+    return absl::IsAborted(refused);
+  })) << refused;
+}
+
+TEST_F(QueueServiceTest, APauseOfTheQueueLosesNobody) {
+  options_.core.worker_lease = absl::Seconds(10);
+  options_.core.heartbeat_interval = absl::Milliseconds(20);
+  FakeClock clock;
+  Metrics metrics;
+  absl::StatusOr<std::unique_ptr<QueueServer>> server =
+      QueueServer::Start(options_, RealFileSystem(), &metrics, &clock);
+  ASSERT_TRUE(server.ok()) << server.status();
+  server_ = *std::move(server);
+  worker_ = NewWorker();
+  trainer_ = GrpcQueueTrainerClient::Create({.target = options_.address, .name = "trainer"}).value();
+  ASSERT_TRUE(worker_->Register("rollout-0", "abc", kPatience).ok());
+  StartTrainer();
+  ASSERT_EQ(Acquire().size(), 2u);
+  clock.Advance(absl::Seconds(60));
+  // The first round after the pause keeps the metrics too.
+  EXPECT_TRUE(Eventually([&] { return metrics.Snapshot()["version"] == 1; }));
+  EXPECT_EQ(metrics.Snapshot()["ledger/running"], 2);
+  EXPECT_TRUE(server_->Status().workers(0).alive());
+}
+
+TEST_F(QueueServiceTest, EveryShutdownReturnsWhenTheServerIsDown) {
+  StartAll();
+  const std::vector<v1::Ticket> tickets = Acquire();
+  Answers answers;
+  PushAll(tickets, &answers, /*sampled=*/2'000'000);
+  answers.ExpectAll(4, v1::ACCEPTED);
+  // A batch that nobody reads holds the server up for all of its grace.
+  const std::unique_ptr<v1::Queue::Stub> stub =
+      v1::Queue::NewStub(OpenChannel(options_.address, QueueConnectionOptions()).value());
+  grpc::ClientContext context;
+  v1::LeaseBatchRequest request;
+  request.set_lineage(lineage_);
+  request.set_step(1);
+  request.set_wait_ms(1000);
+  const auto reader = stub->LeaseBatch(&context, request);
+  ASSERT_TRUE(Eventually([&] { return server_->Status().counts().leased() == 2; }));
+  constexpr absl::Duration kGrace = absl::Milliseconds(500);
+  const MonotonicTime start = RealClock()->Now();
+  std::thread first([&] { server_->Shutdown(kGrace); });
+  std::thread second([&] { server_->Shutdown(kGrace); });
+  server_->Shutdown(kGrace);
+  EXPECT_GE(RealClock()->Now() - start, kGrace);
+  first.join();
+  second.join();
+}
+
+TEST_F(QueueServiceTest, AFailureCodeThatNoMetricCanHaveIsRefused) {
+  Metrics metrics;
+  absl::StatusOr<std::unique_ptr<QueueServer>> server = QueueServer::Start(options_, RealFileSystem(), &metrics);
+  ASSERT_TRUE(server.ok()) << server.status();
+  server_ = *std::move(server);
+  worker_ = NewWorker();
+  trainer_ = GrpcQueueTrainerClient::Create({.target = options_.address, .name = "trainer"}).value();
+  ASSERT_TRUE(worker_->Register("rollout-0", "abc", kPatience).ok());
+  StartTrainer();
+  v1::Trajectory failed;
+  *failed.mutable_key() = FakeTrajectory(Acquire()[0], 0).key();
+  failed.set_outcome(v1::FAILED);
+  failed.mutable_failure()->set_fault(v1::Failure::ENVIRONMENT);
+  failed.mutable_failure()->set_code("exit status 1");
+  Answers answers;
+  worker_->Push(failed, answers.Next());
+  answers.ExpectAll(1, v1::REJECTED);
+  EXPECT_TRUE(Eventually([&] { return metrics.Snapshot()["episode_failures/rejected"] == 1; }));
 }
 
 TEST_F(QueueServiceTest, ShutdownWithOpenStreamsAndPollsIsQuick) {

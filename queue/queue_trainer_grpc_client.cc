@@ -128,8 +128,7 @@ absl::Status GrpcQueueTrainerClient::RetireGroup(uint64_t lineage, uint64_t step
   request.set_ticket(ticket);
   request.set_reason(reason);
   v1::RetireGroupResponse response;
-  // One try: the second would find the group gone.
-  return state_->caller.Once(&v1::Queue::Stub::RetireGroup, request, &response, timeout, "RetireGroup");
+  return state_->caller.Call(&v1::Queue::Stub::RetireGroup, request, &response, timeout, "RetireGroup");
 }
 
 absl::Status GrpcQueueTrainerClient::FenceWorker(uint64_t lineage, const v1::WorkerIdentity& identity,

@@ -205,6 +205,10 @@ std::vector<std::string> EvaluationPlan::Tick(MonotonicTime now) {
   return events;
 }
 
+void EvaluationPlan::Postpone(absl::Duration by) {
+  for (Evaluation& evaluation : evaluations_) evaluation.deadline = evaluation.deadline + by;
+}
+
 std::vector<std::string> EvaluationPlan::EndUnreachable(const std::vector<Holder>& live) {
   std::vector<std::string> events;
   for (size_t i = 0; i < evaluations_.size(); ++i) {

@@ -71,6 +71,8 @@ class EvaluationPlan {
 
   // Ends evaluations past their deadline; names them.
   std::vector<std::string> Tick(MonotonicTime now);
+  // Deadlines come so much later.
+  void Postpone(absl::Duration by);
   // A live worker and what it holds.
   struct Holder {
     uint64_t worker = 0;

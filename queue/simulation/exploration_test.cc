@@ -59,7 +59,13 @@ class World {
     Worker& worker = workers_[action.worker];
     switch (action.event) {
       case Event::kAcquire: {
-        const auto response = core_->AcquireTickets(worker.identity, 1, core_->committed(), now_);
+        v1::AcquireTicketsRequest request;
+        *request.mutable_identity() = worker.identity;
+        request.set_sequence(++worker.acquires);
+        request.set_max_members(1);
+        *request.mutable_holds() = core_->committed();
+        EXPECT_TRUE(core_->BeginAcquire(request, now_).ok());
+        const auto response = core_->AcquireTickets(worker.identity, worker.acquires, now_);
         if (response->tickets().empty()) return false;
         for (const v1::Ticket& ticket : response->tickets()) {
           for (uint32_t member : ticket.members()) worker.work.push_back({ticket, member});
@@ -142,6 +148,7 @@ class World {
   struct Worker {
     v1::WorkerIdentity identity;
     uint64_t sequence = 0;
+    uint64_t acquires = 0;
     std::vector<std::pair<v1::Ticket, uint32_t>> work;
   };
 

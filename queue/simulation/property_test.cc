@@ -35,6 +35,7 @@ struct SimulatedWorker {
   std::string name;
   v1::WorkerIdentity identity;
   uint64_t sequence = 0;
+  uint64_t acquires = 0;
   std::vector<Held> held;
   std::vector<std::pair<uint64_t, std::string>> answers;  // sequence, serialised answer
 };
@@ -254,7 +255,13 @@ class Simulation {
   // ---- the workers' view ----
 
   void Acquire(SimulatedWorker* worker, uint32_t slots) {
-    const auto response = core_->AcquireTickets(worker->identity, slots, core_->committed(), now_);
+    v1::AcquireTicketsRequest request;
+    *request.mutable_identity() = worker->identity;
+    request.set_sequence(++worker->acquires);
+    request.set_max_members(slots);
+    *request.mutable_holds() = core_->committed();
+    core_->BeginAcquire(request, now_).IgnoreError();
+    const auto response = core_->AcquireTickets(worker->identity, worker->acquires, now_);
     if (!response.ok()) {
       ASSERT_EQ(response.status().code(), absl::StatusCode::kAborted);
       Register(worker);
