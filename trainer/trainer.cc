@@ -72,7 +72,7 @@ class Trainer::Impl {
   absl::Status Start();
   absl::Status StartFrom(const Checkpoint& checkpoint);
   absl::Status StartFresh();
-  absl::Status WarmStart(std::vector<float>* parameters);
+  absl::StatusOr<WarmStartResult> WarmStart(std::vector<float>* parameters);
   absl::Status AddInitialLine();
 
   absl::Status Step(uint64_t step);
@@ -221,9 +221,15 @@ absl::Status Trainer::Impl::StartFrom(const Checkpoint& checkpoint) {
 
 absl::Status Trainer::Impl::StartFresh() {
   LEEWAY_ASSIGN_OR_RETURN(std::vector<float> parameters, InitialWeights(options_));
-  if (options_.warm_start.steps > 0) LEEWAY_RETURN_IF_ERROR(WarmStart(&parameters));
+  if (options_.warm_start.steps == 0) {
+    learner_.Reset(std::move(parameters));
+    return absl::OkStatus();
+  }
+  LEEWAY_ASSIGN_OR_RETURN(const WarmStartResult result, WarmStart(&parameters));
+  // The next start begins it again.
+  if (result.was_stopped) return absl::OkStatus();
+  LEEWAY_LOG_INFO("warm start: loss {:.4f} -> {:.4f}", result.first_loss, result.last_loss);
   learner_.Reset(std::move(parameters));
-  if (options_.warm_start.steps == 0 || stop_requested()) return absl::OkStatus();
   // The warm start's own checkpoint: the end of "step 0", with a fresh optimizer and an empty ledger.
   Checkpoint checkpoint;
   checkpoint.seed = options_.seed;
@@ -238,13 +244,10 @@ absl::Status Trainer::Impl::StartFresh() {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Impl::WarmStart(std::vector<float>* parameters) {
+absl::StatusOr<WarmStartResult> Trainer::Impl::WarmStart(std::vector<float>* parameters) {
   ScopedState busy(environment_.states, "busy:warm_start");
-  LEEWAY_ASSIGN_OR_RETURN(const WarmStartResult result,
-                          RunWarmStart(options_, *environment_.task, *environment_.tokenizer, owner_->stop_requested_,
-                                       environment_.parallel, parameters));
-  LEEWAY_LOG_INFO("warm start: loss {:.4f} -> {:.4f}", result.first_loss, result.last_loss);
-  return absl::OkStatus();
+  return RunWarmStart(options_, *environment_.task, *environment_.tokenizer, owner_->stop_requested_,
+                      environment_.parallel, parameters);
 }
 
 absl::Status Trainer::Impl::AddInitialLine() {
@@ -334,6 +337,11 @@ absl::Status Trainer::Impl::CheckLease(uint64_t step, const LeasedBatch& leased)
   if (static_cast<int64_t>(leased.groups.size()) != options_.groups_per_step) {
     return absl::InternalError(absl::StrCat("step ", step, ": the queue leased ", leased.groups.size(),
                                             " groups, trainer.groups_per_step is ", options_.groups_per_step));
+  }
+  for (const BatchGroup& group : leased.groups) {
+    if (static_cast<int64_t>(group.members.size()) <= options_.group_size) continue;
+    return absl::InternalError(absl::StrCat("step ", step, ": ticket ", group.ticket, " has ", group.members.size(),
+                                            " members, trainer.group_size is ", options_.group_size));
   }
   if (leased.lag_limit > options_.staleness_budget) {
     return absl::InternalError(absl::StrCat("step ", step, ": the queue allows a lag of ", leased.lag_limit,

@@ -56,7 +56,8 @@ class Trainer {
   //   be written
   //   DATA_LOSS            too many groups of one step had to be refused
   //   FAILED_PRECONDITION  a warm start on a task without demonstrations
-  //   INTERNAL             a token beyond the staleness bound reached the trainer
+  //   INTERNAL             a token beyond the staleness bound reached the trainer, or a batch of another size than
+  //   asked
   absl::Status Run();
 
   // Ends the run after the current step, with a checkpoint. Any thread; only sets a flag (safe in a signal handler).

@@ -132,6 +132,15 @@ TEST_F(TrainerFaultTest, ALeaseThatAllowsMoreThanTheBudgetOrHasTheWrongSizeIsRef
   UseDirectory("size");
   change_batch_ = [](uint64_t, LeasedBatch* batch) { batch->groups.pop_back(); };
   EXPECT_EQ(Run().code(), absl::StatusCode::kInternal);
+  // A queue that was started with larger groups.
+  UseDirectory("members");
+  change_batch_ = [](uint64_t, LeasedBatch* batch) {
+    batch->groups[1].members.push_back(batch->groups[1].members[0]);
+    batch->groups[1].members.back().mutable_key()->set_member(kMembers);
+  };
+  const absl::Status status = Run();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("ticket 2"), HasSubstr("trainer.group_size")));
 }
 
 TEST_F(TrainerFaultTest, GroupsWithFalseLogprobsAreRetiredAndReplaced) {

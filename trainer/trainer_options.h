@@ -46,7 +46,7 @@ struct TrainerOptions {
 
   int64_t steps = 0;            // trainer.steps
   int64_t groups_per_step = 0;  // trainer.groups_per_step
-  int64_t group_size = 0;       // trainer.group_size
+  int64_t group_size = 0;       // trainer.group_size: no leased group may have more members
   int64_t updates_per_step =
       1;  // trainer.updates_per_step: the batch in so many minibatches of whole groups, one update each
   // trainer.micro_batch_tokens: a micro-batch holds at most so many tokens, or one sequence.

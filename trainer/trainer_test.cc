@@ -1,6 +1,7 @@
 #include "trainer/trainer.h"
 
 #include <cmath>
+#include <functional>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -286,6 +287,7 @@ class OneAnswerTask : public Task {
   uint64_t EvaluationSeed(uint64_t, uint64_t index) const override { return index; }
   std::optional<Demonstration> Demonstrate(uint64_t) const override {
     ++demonstrated;
+    if (on_demonstrate) on_demonstrate();
     Observation observation;
     observation.text = "a";
     Demonstration demonstration;
@@ -296,6 +298,7 @@ class OneAnswerTask : public Task {
   int max_episode_tokens() const override { return 3; }
 
   mutable int demonstrated = 0;
+  std::function<void()> on_demonstrate;
 };
 
 TEST_F(TrainerTest, AWarmStartComesOnceBeforeVersionOneWithItsOwnCheckpoint) {
@@ -317,6 +320,27 @@ TEST_F(TrainerTest, AWarmStartComesOnceBeforeVersionOneWithItsOwnCheckpoint) {
   // The optimizer of the run starts fresh.
   EXPECT_EQ(json::parse(Read("checkpoints/step-2/state.json"))["optimizer_updates"], 2);
   EXPECT_EQ(queue_->restores()[1].step, 0u);
+}
+
+TEST_F(TrainerTest, AStopLeavesAWarmStartThatIsDoneAndNoneThatIsNot) {
+  OneAnswerTask task;
+  task_ = &task;
+  options_.warm_start.steps = 5;
+  options_.warm_start.examples_per_step = 2;
+  int stop_at = 8;  // in the last step but one
+  task.on_demonstrate = [&] {
+    if (task.demonstrated == stop_at) trainer_->RequestStop();
+  };
+  ASSERT_TRUE(Run().ok());
+  EXPECT_FALSE(Exists("checkpoints/step-0"));
+  task.demonstrated = 0;
+  stop_at = 10;  // in the last step
+  ASSERT_TRUE(Run().ok());
+  EXPECT_TRUE(Exists("checkpoints/step-0"));
+  EXPECT_THAT(queue_->commits(), IsEmpty());
+  ASSERT_TRUE(Run().ok());
+  EXPECT_EQ(task.demonstrated, 10);
+  EXPECT_EQ(finished_, 4);
 }
 
 }  // namespace
