@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -70,6 +71,17 @@ TEST(RoleOptionsTest, SyncModeHasNoBudget) {
   const auto task = NewTask(TaskOptionsOf(config));
   EXPECT_EQ(QueueOptionsOf(config, task->get(), 64, RunPaths("/r")).core.staleness.budget, 0u);
   EXPECT_EQ(TrainerOptionsOf(config, **task, 64, "/r").staleness_budget, 0u);
+}
+
+// seq-mean-token-sum-norm divides by what an episode may sample, its prompt left out.
+TEST(RoleOptionsTest, MostSampledTokensAreThoseOfTheAnswers) {
+  for (const auto& [name, tokens] : std::map<std::string, int64_t>{{"sort5", 5}, {"guess20", 20}, {"lake4x4", 10}}) {
+    Config config = ResolvedDefaults();
+    config.Set("task.name", name, Place{});
+    const auto task = NewTask(TaskOptionsOf(config));
+    ASSERT_TRUE(task.ok()) << task.status();
+    EXPECT_EQ(TrainerOptionsOf(config, **task, 64, "/r").objective.max_tokens, tokens) << name;
+  }
 }
 
 TEST(RoleOptionsTest, ExpectedManifestIsTheModelsLayout) {

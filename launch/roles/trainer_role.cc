@@ -1,5 +1,8 @@
 #include "launch/roles/trainer_role.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "base/status_macros.h"
 #include "launch/roles/task_options.h"
 
@@ -11,6 +14,18 @@ template <typename T>
 T Known(absl::StatusOr<T> parsed) {
   LEEWAY_CHECK(parsed.ok()) << parsed.status();
   return *parsed;
+}
+
+// The most tokens that one episode may sample. What a turn may answer stands in observations alone, so a demonstration
+// is looked at: its longest turn in every turn. Without demonstrations the bound that is known holds for prompts too.
+int64_t MostSampledTokens(const Task& task, uint64_t seed) {
+  const std::optional<Demonstration> demonstration = task.Demonstrate(task.TrainSeed(seed, 0));
+  if (!demonstration.has_value()) return task.max_episode_tokens();
+  int64_t of_turn = 0;
+  for (const auto& [observation, answer] : demonstration->turns) {
+    of_turn = std::max<int64_t>(of_turn, observation.max_answer_tokens);
+  }
+  return std::min<int64_t>(of_turn * task.max_turns(), task.max_episode_tokens());
 }
 
 }  // namespace
@@ -44,7 +59,7 @@ TrainerOptions TrainerOptionsOf(const Config& config, const Task& task, int64_t 
   options.objective.icepop_low = config.GetReal("objective.icepop_low");
   options.objective.icepop_high = config.GetReal("objective.icepop_high");
   options.objective.entropy_coefficient = config.GetReal("objective.entropy_coefficient");
-  options.objective.max_tokens = task.max_episode_tokens();
+  options.objective.max_tokens = MostSampledTokens(task, options.seed);
   options.optimizer.schedule.kind = Known(ParseScheduleKind(config.GetString("optimizer.schedule")));
   options.optimizer.schedule.peak = config.GetReal("optimizer.learning_rate");
   options.optimizer.schedule.warmup_steps = config.GetInteger("optimizer.warmup_steps");
