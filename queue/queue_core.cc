@@ -145,7 +145,7 @@ void QueueCore::FillStatus(MonotonicTime now, v1::StatusResponse* status) const 
     wait->set_detail(Blocker(now));
   }
   status->set_next_ticket(ledger_.next_ticket());
-  status->set_conservation_holds(ledger_.CheckConservation().ok());
+  status->set_conservation_holds(ledger_.CountsAreConserved());
   for (v1::EvaluationResult& result : evaluation_.Results()) *status->add_evaluations() = std::move(result);
   for (const auto& [name, count] : answers_) (*status->mutable_answers())[name] = count;
   if (zero_advantage_groups_ > 0) (*status->mutable_answers())["zero_advantage_group"] = zero_advantage_groups_;

@@ -1,6 +1,7 @@
 #include "queue/ledger/ledger.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -360,6 +361,10 @@ std::vector<const TicketRow*> Ledger::SortedRows() const {
   for (const auto& [ticket, row] : rows_) rows.push_back(row.get());
   std::sort(rows.begin(), rows.end(), [](const TicketRow* a, const TicketRow* b) { return a->ticket < b->ticket; });
   return rows;
+}
+
+bool Ledger::CountsAreConserved() const {
+  return std::accumulate(counts_.begin(), counts_.end(), uint64_t{0}) == issued_total_;
 }
 
 absl::Status Ledger::CheckConservation() const {
