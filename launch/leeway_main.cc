@@ -71,8 +71,11 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"config", "schema"}));
   docs->callback([&] { code = DocsCommand(topic); });
 
-  app.add_subcommand("help", "print this")->callback([&] {
-    fmt::print("{}", app.help());
+  // The text of the whole, before a command is parsed.
+  CLI::App* help_command = app.add_subcommand("help", "print this");
+  const std::string help = app.help();
+  help_command->callback([&code, &help] {
+    fmt::print("{}", help);
     code = ExitCode::kDone;
   });
 
