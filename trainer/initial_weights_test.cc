@@ -5,6 +5,7 @@
 #include "model/model_files.h"
 #include "model/transformer.h"
 #include "trainer/fake_rollout.h"
+#include "trainer/temporary_directory_test.h"
 
 namespace leeway {
 namespace {
@@ -28,7 +29,8 @@ TEST(InitialWeightsTest, WithoutADirectoryTheyComeFromTheSeed) {
 }
 
 TEST(InitialWeightsTest, ADirectoryGivesItsOwnBitsIfItsModelFits) {
-  const std::string path = JoinPath(::testing::TempDir(), "initial_weights");
+  const TemporaryDirectory folder;
+  const std::string path = JoinPath(folder.path(), "model");
   ModelDirectory directory;
   directory.shape = TinyShape();
   directory.parameters = RandomParameters(TinyShape(), 123);

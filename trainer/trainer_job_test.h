@@ -15,6 +15,7 @@
 #include "nlohmann/json.hpp"
 #include "queue/fake_queue_client.h"
 #include "trainer/fake_rollout.h"
+#include "trainer/temporary_directory_test.h"
 #include "trainer/trainer.h"
 #include "weightsync/fake_weight_publisher.h"
 
@@ -48,11 +49,9 @@ class TrainerJobTest : public ::testing::Test {
  protected:
   TrainerJobTest() : tokenizer_(*NewTokenizer("character")), parallel_(1) { UseDirectory("run"); }
 
+  // Another run: its directory and its queue.
   void UseDirectory(const std::string& name) {
-    options_.run_directory =
-        JoinPath(::testing::TempDir(),
-                 std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + "_" + name);
-    ASSERT_TRUE(files_->RemoveAll(options_.run_directory).ok());
+    options_.run_directory = JoinPath(directory_.path(), name);
     ASSERT_TRUE(files_->CreateDirectory(options_.run_directory).ok());
     queue_ = std::make_unique<ReplacingQueue>();
   }
@@ -154,6 +153,7 @@ class TrainerJobTest : public ::testing::Test {
     queue_->SetStatus(status);
   }
 
+  const TemporaryDirectory directory_;
   FileSystem* files_ = RealFileSystem();
   std::unique_ptr<Tokenizer> tokenizer_;
   ParallelFor parallel_;

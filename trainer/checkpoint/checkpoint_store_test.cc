@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "model/transformer.h"
 #include "trainer/fake_rollout.h"
+#include "trainer/temporary_directory_test.h"
 
 namespace leeway {
 namespace {
@@ -18,10 +19,7 @@ using ::testing::Not;
 
 class CheckpointStoreTest : public ::testing::Test {
  protected:
-  CheckpointStoreTest() : layout_(ParameterLayout(TinyShape())) {
-    directory_ = JoinPath(::testing::TempDir(), ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    EXPECT_TRUE(files_->RemoveAll(directory_).ok());
-  }
+  CheckpointStoreTest() : layout_(ParameterLayout(TinyShape())) {}
 
   Checkpoint Make(uint64_t step) const {
     Checkpoint checkpoint;
@@ -56,7 +54,8 @@ class CheckpointStoreTest : public ::testing::Test {
   }
 
   FileSystem* const files_ = RealFileSystem();
-  std::string directory_;
+  const TemporaryDirectory temporary_directory_;
+  const std::string directory_ = JoinPath(temporary_directory_.path(), "checkpoints");
   const std::vector<ParameterInfo> layout_;
 };
 

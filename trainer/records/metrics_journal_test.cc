@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "trainer/temporary_directory_test.h"
 
 namespace leeway {
 namespace {
@@ -15,11 +16,6 @@ using ::testing::IsEmpty;
 
 class MetricsJournalTest : public ::testing::Test {
  protected:
-  MetricsJournalTest() {
-    path_ = JoinPath(::testing::TempDir(), ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    EXPECT_TRUE(files_->RemoveAll(path_).ok());
-  }
-
   MetricsJournal Journal() { return MetricsJournal(files_, path_, absl::Seconds(10), &clock_); }
   static std::string Line(uint64_t step) { return nlohmann::json{{"step", step}}.dump(); }
   static v1::StatusResponse Evaluation(uint64_t version, double reward, bool complete) {
@@ -45,7 +41,8 @@ class MetricsJournalTest : public ::testing::Test {
 
   FileSystem* const files_ = RealFileSystem();
   FakeClock clock_;
-  std::string path_;
+  const TemporaryDirectory directory_;
+  const std::string path_ = JoinPath(directory_.path(), "metrics.jsonl");
 };
 
 TEST_F(MetricsJournalTest, LinesBehindAnEvaluatedOneWaitForIt) {
