@@ -1,7 +1,6 @@
 #include "trainer/trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,8 +18,8 @@
 #include "trainer/publication.h"
 #include "trainer/queue_patience.h"
 #include "trainer/records/metrics_line.h"
-#include "trainer/records/process_times.h"
 #include "trainer/records/run_records.h"
+#include "trainer/records/step_meter.h"
 #include "trainer/records/trajectory_records.h"
 #include "trainer/warm_start.h"
 
@@ -29,22 +28,6 @@ namespace {
 
 // Between two looks at the queue while the last evaluations are on their way.
 constexpr absl::Duration kEvaluationPoll = absl::Milliseconds(50);
-
-// What the queue has accepted in its life.
-struct Generated {
-  uint64_t tokens = 0;
-  uint64_t trajectories = 0;
-};
-
-Generated GeneratedOf(const v1::StatusResponse& status) {
-  Generated generated;
-  generated.tokens = status.generated_tokens();
-  if (status.generated_length_mean() > 0) {
-    generated.trajectories = static_cast<uint64_t>(
-        std::llround(static_cast<double>(status.generated_tokens()) / status.generated_length_mean()));
-  }
-  return generated;
-}
 
 }  // namespace
 
@@ -61,6 +44,7 @@ class Trainer::Impl {
         records_(options_, environment.files, environment.clock, environment.tokenizer),
         patience_(options_.queue_timeout, environment.states, environment.clock),
         publication_(options_, learner_.layout(), environment.queue, environment.publisher, &patience_),
+        meter_(options_.name, environment.states),
         last_commit_at_(started_at_) {}
 
   absl::Status Run();
@@ -119,7 +103,7 @@ class Trainer::Impl {
   RunRecords records_;
   QueuePatience patience_;
   Publication publication_;
-  ProcessTimes times_;
+  StepMeter meter_;
 
   uint64_t lineage_ = 0;
   uint64_t finished_step_ = 0;
@@ -143,8 +127,6 @@ class Trainer::Impl {
   bool is_draining_ = false;
   double train_seconds_ = 0;
   MonotonicTime last_commit_at_;
-  // Up to the last line.
-  Generated generated_;
 };
 
 absl::Status Trainer::Impl::Run() {
@@ -186,16 +168,13 @@ absl::Status Trainer::Impl::Start() {
   LEEWAY_LOG_INFO("lineage {} starts from the end of step {}; the queue's newest commit is version {}", lineage_, step,
                   allocated.committed().version());
   LEEWAY_RETURN_IF_ERROR(records_.Open(step, held_to_restore_, has_checkpoint_));
-  LEEWAY_ASSIGN_OR_RETURN(const v1::LedgerCounts restored, patience_("Restore", [&] {
-                            return environment_.queue->Restore(lineage_, step, ledger_to_restore_,
-                                                               options_.queue_timeout);
-                          }));
-  static_cast<void>(restored);
-  if (has_checkpoint_ && step > 0) {
+  LEEWAY_RETURN_IF_ERROR(patience_("Restore", [&] {
+    return environment_.queue->Restore(lineage_, step, ledger_to_restore_, options_.queue_timeout).status();
+  }));
+  if (records_.metrics().Contains(step)) {
     // The lines up to here have counted what the processes did before.
     LEEWAY_ASSIGN_OR_RETURN(const v1::StatusResponse status, QueueStatus());
-    times_.SkipAll(status);
-    generated_ = GeneratedOf(status);
+    meter_.Skip(status);
   }
   return AddInitialLine();
 }
@@ -386,15 +365,7 @@ StepFacts Trainer::Impl::Facts(uint64_t step, const PublishFacts& publish) {
   facts.publish_members = publish.members;
   facts.publish_fenced = publish.fenced;
   LookAtQueue(&facts);
-  v1::ProcessReport own;
-  for (const auto& [state, duration] : environment_.states->Totals()) {
-    (*own.mutable_state_seconds())[state] = absl::ToDoubleSeconds(duration);
-  }
-  for (const auto& [thread_class, seconds] : CpuSecondsByThreadClass()) {
-    (*own.mutable_cpu_seconds())[thread_class] = seconds;
-  }
-  times_.Add("trainer", options_.name, own);
-  facts.times = times_.Take();
+  meter_.AddTimes(&facts);
   return facts;
 }
 
@@ -406,14 +377,8 @@ void Trainer::Impl::LookAtQueue(StepFacts* facts) {
     return;
   }
   records_.metrics().OnEvaluations(*status);
-  times_.AddAll(*status);
+  meter_.AddQueue(*status, facts);
   queue_wants_checkpoint_ = status->checkpoint_wanted();
-  facts->queue_groups = status->groups();
-  facts->queue_bytes = status->bytes();
-  const Generated generated = GeneratedOf(*status);
-  facts->generated_tokens = generated.tokens - generated_.tokens;
-  facts->generated_trajectories = generated.trajectories - generated_.trajectories;
-  generated_ = generated;
 }
 
 void Trainer::Impl::ShowGauges(const StepFacts& facts) {

@@ -322,6 +322,26 @@ TEST_F(TrainerTest, AWarmStartComesOnceBeforeVersionOneWithItsOwnCheckpoint) {
   EXPECT_EQ(queue_->restores()[1].step, 0u);
 }
 
+TEST_F(TrainerTest, WhatTheLineBeforeTrainingCountedIsNotCountedAgain) {
+  OneAnswerTask task;
+  task_ = &task;
+  options_.warm_start.steps = 1;
+  options_.eval_every = 10;
+  v1::StatusResponse status;
+  status.set_generated_length_mean(4.5);
+  status.set_generated_tokens(900);
+  queue_->SetStatus(status);
+  on_commit_ = [&](uint64_t version, FakeWeightPublisher*) {
+    if (version == 2 && queue_->lineage() == 1) queue_->FailNext("LeaseBatch", absl::AbortedError("fenced"));
+  };
+  EXPECT_EQ(Run().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Lines("metrics.jsonl").at(0)["tokens/generated"], 900);
+  ASSERT_TRUE(Run().ok());
+  const std::vector<json> lines = Lines("metrics.jsonl");
+  EXPECT_EQ(lines[0]["tokens/generated"], 900);
+  EXPECT_EQ(lines[1]["tokens/generated"], 0);
+}
+
 TEST_F(TrainerTest, AStopLeavesAWarmStartThatIsDoneAndNoneThatIsNot) {
   OneAnswerTask task;
   task_ = &task;
