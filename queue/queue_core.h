@@ -117,8 +117,8 @@ struct LeaseResult {
 // Role: everything that the queue decides. The service around it translates messages, holds the lock, the long polls
 // and the files. Threads: none of its own; thread-compatible (callers hold one lock around every call, const ones too).
 // Blocking: never. Time comes in as an argument and must not go backwards. Every method is O(log n) per ticket it
-// touches, except Restore, Snapshot and FillStatus (O(unsettled tickets)). Determinism: the same calls with the same
-// arguments give the same answers.
+// touches, except Restore and Snapshot (O(unsettled tickets)) and FillStatus (O(open tickets)). Determinism: the same
+// calls with the same arguments give the same answers.
 //
 // Long polls: AcquireTickets (after one BeginAcquire) and Lease answer at once. When an answer is empty, keep the
 // caller waiting and ask again when changes() has moved or NextEvent() has come, until its wait is over; then pass on
@@ -215,8 +215,8 @@ class QueueCore {
 
   // Stops issuing for good; unfinished tickets return to issued.
   void Drain(MonotonicTime now);
-  // By explicit command of a user: an issued, running or ready group is given up, and replaced. FAILED_PRECONDITION
-  // otherwise.
+  // By explicit command of a user (the state `cancelled`; no call of the service reaches it yet): an issued, running or
+  // ready group is given up, and replaced. FAILED_PRECONDITION otherwise.
   absl::Status CancelTicket(uint64_t ticket);
 
   v1::LedgerCounts counts() const { return ledger_.counts(); }
@@ -315,6 +315,9 @@ class QueueCore {
   uint64_t GroupsOfRoom() const;
   // The ticket to start next, in state issued. REQUIRES StartCause() empty.
   uint64_t PrepareTicket();
+  // Order `ticket`: a rewound ticket may find its room taken by groups that are to be trained after it. Those last in
+  // order give way and are rewound too; nothing else would end that wait.
+  void MakeRoomForRewound();
   uint64_t StartableGroups() const;
   // The part of `amount` that falls to `worker` by its slots, rounded up.
   uint64_t ShareOf(const Worker& worker, uint64_t amount) const;
@@ -333,6 +336,7 @@ class QueueCore {
   // To filtered, stale, failed or cancelled.
   void CloseTicket(uint64_t ticket, RowState to, uint64_t step);
   void RewindTicket(uint64_t ticket);
+  void RemoveFromReady(uint64_t ticket);
   // No worker runs it any more.
   void StopRunning(uint64_t ticket);
   void MemberResolved(uint64_t ticket);

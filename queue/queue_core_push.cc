@@ -236,10 +236,7 @@ void QueueCore::CloseTicket(uint64_t ticket, RowState to, uint64_t step) {
   if (was_judged && options_.filter_zero_variance && IsOrderTicket()) --judged_kept_;
   StopRunning(ticket);
   reserved_bytes_ -= MissingBytes(row);
-  if (const auto key = ready_keys_.find(ticket); key != ready_keys_.end()) {
-    ready_.erase({key->second, ticket});
-    ready_keys_.erase(key);
-  }
+  RemoveFromReady(ticket);
   unjudged_.erase(ticket);
   leased_.erase(ticket);
   suspicions_.erase(ticket);
@@ -264,8 +261,16 @@ void QueueCore::CloseTicket(uint64_t ticket, RowState to, uint64_t step) {
   Changed();
 }
 
+void QueueCore::RemoveFromReady(uint64_t ticket) {
+  const auto key = ready_keys_.find(ticket);
+  if (key == ready_keys_.end()) return;
+  ready_.erase({key->second, ticket});
+  ready_keys_.erase(key);
+}
+
 void QueueCore::RewindTicket(uint64_t ticket) {
   StopRunning(ticket);
+  RemoveFromReady(ticket);
   reserved_bytes_ -= MissingBytes(*ledger_.Find(ticket));
   suspicions_.erase(ticket);
   ErasePayloads(ticket);

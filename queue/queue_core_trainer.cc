@@ -61,6 +61,7 @@ absl::Status QueueCore::CheckOpen(uint64_t lineage, const std::string& call) con
 
 absl::StatusOr<std::string> QueueCore::Snapshot(uint64_t lineage) const {
   LEEWAY_RETURN_IF_ERROR(CheckOpen(lineage, "snapshot"));
+  LEEWAY_RETURN_IF_ERROR(ledger_.CheckConservation());
   v1::LedgerSnapshot snapshot;
   snapshot.set_format(kSnapshotFormat);
   snapshot.set_task(options_.task);

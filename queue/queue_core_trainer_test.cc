@@ -305,6 +305,43 @@ TEST(QueueCoreTest, ATrajectoryWithVoidTokensRewindsItsTicket) {
   EXPECT_EQ(again.tickets(0).issue(), 2u);
 }
 
+TEST(QueueCoreTest, ARewoundTicketThatHasNoRoomTakesThatOfTheGroupsThatWaitForIt) {
+  QueueCoreOptions options = DriverOptions(1, 2, 3, 10);
+  options.max_groups = 4;
+  options.max_bytes = 503;
+  CoreDriver driver(options);
+  const v1::WorkerIdentity worker = driver.Register("a");
+  driver.StartTrainer();
+  const auto push = [&](const v1::Ticket& ticket, uint32_t member, size_t bytes, uint64_t version = 1) {
+    PushedTrajectory pushed = CoreDriver::Completed(ticket, member, 1.0, version);
+    pushed.payload.assign(bytes, 'x');
+    return driver.Push(worker, pushed).result();
+  };
+  const auto acquire = [&] { return driver.Acquire(worker, 2).tickets(0); };
+  const v1::Ticket first = acquire();
+  for (uint32_t member : {0, 1}) push(first, member, 1);
+  const v1::Ticket second = acquire();
+  push(second, 0, 1);
+  for (uint64_t id : {3, 4}) {
+    const v1::Ticket ticket = acquire();
+    ASSERT_EQ(ticket.id(), id);
+    for (uint32_t member : {0, 1}) push(ticket, member, 100);
+  }
+  ASSERT_THAT(driver.Train(1), ElementsAre(1));
+  ASSERT_EQ(push(second, 1, 100, /*version=*/2), v1::ACCEPTED);
+  driver.StartTrainer();
+  EXPECT_EQ(driver.counts().rewound(), 1u);
+  ASSERT_THAT(driver.Train(1), ElementsAre(1));
+  ASSERT_TRUE(driver.core().Settle(driver.lineage(), 1).ok());
+  // Groups 3 and 4 hold 400 of 503 bytes and wait for ticket 2, which needs 200.
+  const v1::Ticket again = acquire();
+  EXPECT_EQ(again.id(), 2u);
+  EXPECT_EQ(driver.counts().ready(), 1u);
+  driver.Complete(worker, again);
+  EXPECT_EQ(driver.RunAll(worker), 2);  // 4, which gave way, and 5
+  for (uint64_t step : {2, 3, 4}) EXPECT_THAT(driver.Train(step), ElementsAre(step));
+}
+
 TEST(QueueCoreTest, ANewQueueGoesOnFromTheSnapshotOfACheckpoint) {
   CoreDriver first(DriverOptions(2, 2, 1, 10));
   const v1::WorkerIdentity worker = first.Register("a");

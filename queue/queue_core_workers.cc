@@ -261,6 +261,7 @@ void QueueCore::AcquireEvaluation(const Worker& worker, uint64_t* free_slots, v1
 std::string QueueCore::AcquireTraining(Worker* worker, uint64_t* free_slots, MonotonicTime now,
                                        v1::AcquireTicketsResponse* response) {
   RetireStaleIssued();
+  MakeRoomForRewound();
   // Groups that run or could run, divided by slots: who has its part leaves the rest to the others, for a moment.
   const uint64_t target = ShareOf(*worker, StartableGroups() + running_.size());
   uint64_t share = target > worker->running.size() ? target - worker->running.size() : 0;
@@ -307,6 +308,28 @@ bool QueueCore::HasRoomForGroup() const { return ledger_.groups() < options_.max
 
 uint64_t QueueCore::GroupsOfRoom() const {
   return (options_.max_bytes - std::min(options_.max_bytes, bytes())) / GroupReservation();
+}
+
+void QueueCore::MakeRoomForRewound() {
+  const auto& rewound = ledger_.rewound();
+  if (!IsOrderTicket() || rewound.empty() || !running_.empty() || StartCause() != "queue_full") return;
+  const uint64_t ticket = *rewound.begin();
+  // Only where the next batch waits for it.
+  const auto ahead = static_cast<uint64_t>(std::distance(ledger_.open().begin(), ledger_.open().find(ticket)));
+  if (leased_.size() + ahead >= options_.staleness.groups_per_step) return;
+  uint64_t wanted = bytes() + GroupReservation() - std::min(options_.max_bytes, bytes() + GroupReservation());
+  std::vector<uint64_t> giving_way;
+  for (auto last = ledger_.open().rbegin(); wanted > 0 && *last > ticket; ++last) {
+    const TicketRow& row = *ledger_.Find(*last);
+    if (row.state == RowState::kRewound) continue;
+    uint64_t held = MissingBytes(row);
+    for (const MemberRecord& member : row.members) held += member.bytes;
+    wanted -= std::min(wanted, held);
+    giving_way.push_back(*last);
+  }
+  // Else only a checkpoint can help.
+  if (wanted > 0) return;
+  for (uint64_t last : giving_way) RewindTicket(last);
 }
 
 std::string QueueCore::StartCause() const {

@@ -14,7 +14,7 @@
 //   issued · running · ready · leased ── Fail ──► failed            issued · running · ready ── Cancel ──► cancelled
 //
 //   RestoreTo(c):  leased, trained(step > c) ──► ready;
-//                  then any unsettled row, closed ones (not cancelled ones) included, with a void token, or without
+//                  then any row that is not folded, closed ones (not cancelled ones) included, with a void token, or without
 //                  tokens and issued at a void version, or whose trajectories are gone ──► rewound, to be Reissued
 //                  under the same id.
 //

@@ -47,7 +47,8 @@ struct Checkpoint {
 
 class Simulation {
  public:
-  explicit Simulation(uint64_t seed) : random_(seed) {
+  // `is_tight`: order `ticket`, and bytes for little more than one batch.
+  explicit Simulation(uint64_t seed, bool is_tight = false) : random_(seed) {
     StalenessOptions& staleness = options_.staleness;
     staleness.order =
         Pick({StalenessOrder::kTicket, StalenessOrder::kTicket, StalenessOrder::kOldest, StalenessOrder::kReady});
@@ -58,12 +59,18 @@ class Simulation {
     staleness.budget = Below(4);
     staleness.groups_per_step = 1 + Below(4);
     staleness.steps = 6 + Below(10);
+    if (is_tight) {
+      staleness.order = StalenessOrder::kTicket;
+      staleness.breach = StalenessBreach::kWait;
+      staleness.mode = StalenessMode::kAsync;
+      staleness.budget = 3;
+    }
     options_.group_size = 1 + Below(3);
-    options_.max_groups = staleness.groups_per_step + Below(10);
-    options_.max_trajectory_bytes = 60;
+    options_.max_groups = staleness.groups_per_step + (is_tight ? 3 * staleness.groups_per_step : Below(10));
+    options_.max_trajectory_bytes = is_tight ? 1000 : 60;
     const uint64_t batch_bytes = staleness.groups_per_step * options_.group_size * options_.max_trajectory_bytes;
     // Checkpoints are made when the queue asks for them, so a little more than a batch has to be enough.
-    options_.max_bytes = batch_bytes * (1 + Below(3)) + Below(200);
+    options_.max_bytes = batch_bytes * (is_tight ? 1 : 1 + Below(3)) + Below(is_tight ? batch_bytes : 200);
     options_.short_group = Below(2) == 0 ? ShortGroupPolicy::kRefill : ShortGroupPolicy::kTrainShort;
     options_.min_group_size = 1 + Below(options_.group_size);
     options_.filter_zero_variance = options_.group_size > 1 && Below(2) == 0;
@@ -313,6 +320,8 @@ class Simulation {
     if (!fails) summary.reward = static_cast<double>(Below(2));
     summary.versions = held.versions;
     pushed.payload = absl::StrCat("t", held.ticket.id(), "m", member, "#", ++payloads_);
+    // Some as large as they may be, some small.
+    if (Below(2) == 0) pushed.payload.resize(options_.max_trajectory_bytes - Below(5), '.');
     const Accepted record{pushed.payload, summary.versions};
     const std::pair<uint64_t, uint32_t> key{held.ticket.id(), member};
     const auto answer = core_->Push(worker->identity, worker->sequence + 1, &pushed, now_);
@@ -470,6 +479,15 @@ TEST(QueueCorePropertyTest, RandomRunsKeepEveryPromise) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Simulation simulation(seed);
     simulation.Run(/*chaos=*/400);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(QueueCorePropertyTest, RunsWithHardlyAnyRoomKeepEveryPromise) {
+  for (uint64_t seed = 2000; seed < 2600; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Simulation simulation(seed, /*is_tight=*/true);
+    simulation.Run(/*chaos=*/200);
     if (HasFailure()) return;
   }
 }
