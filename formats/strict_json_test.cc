@@ -36,11 +36,16 @@ TEST(StrictJsonTest, SaysWhereTheTextBreaks) {
 TEST(StrictJsonTest, RefusesRepeatedKeysOfOneObjectOnly) {
   EXPECT_THAT(Refusal(R"({"x": {"a": 1, "b": 2, "a": 3}})"), HasSubstr("key 'a' is given twice"));
   EXPECT_TRUE(ParseStrictJson(R"([{"a": 1}, {"a": {"a": 2}}])", "a.json").ok());
+  // Where the second one stands, whatever is in it.
+  EXPECT_EQ(Refusal("{\n  \"a\": 1,\n  \"a\": 2\n}", 10), "a.json:12:3: key 'a' is given twice");
+  EXPECT_EQ(Refusal(R"({"\"\\": 1, "\"\\" : 2})"), "a.json:1:13: key '\"\\' is given twice");
+  EXPECT_EQ(Refusal(R"({"": 1, "": 2})"), "a.json:1:9: key '' is given twice");
 }
 
 TEST(StrictJsonTest, RefusesDeepNesting) {
   EXPECT_THAT(Refusal(std::string(200'000, '[')), HasSubstr("64 levels"));
-  EXPECT_TRUE(ParseStrictJson(std::string(60, '[') + std::string(60, ']'), "a.json").ok());
+  EXPECT_THAT(Refusal("[\n" + std::string(100, '[')), StartsWith("a.json:2:64: nested more than 64 levels"));
+  EXPECT_TRUE(ParseStrictJson(std::string(64, '[') + std::string(64, ']'), "a.json").ok());
 }
 
 }  // namespace
