@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <random>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -43,8 +44,11 @@ std::string Sanitized(const std::string& run) {
 // A new object of its own name, locked. -1 if another process's housekeeping took it for a dead one before it was
 // locked: try again.
 absl::StatusOr<int> CreateLocked(const std::string& run, std::string* name) {
-  static std::atomic<uint64_t> next_serial{1};
-  *name = absl::StrCat("/", kPrefix, Sanitized(run), "-", getpid(), "-", next_serial++);
+  // A random number: processes in containers may share /dev/shm and have the same id, and a receiver takes a name that
+  // it knows for the memory that it knows.
+  thread_local std::random_device random;
+  const uint64_t number = (uint64_t{random()} << 32) | random();
+  *name = absl::StrCat("/", kPrefix, Sanitized(run), "-", getpid(), "-", absl::Hex(number, absl::kZeroPad16));
   const int fd = shm_open(name->c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
   if (fd < 0 && errno == EEXIST) return -1;
   if (fd < 0) return SystemError(absl::StrCat("cannot make shared memory ", *name));

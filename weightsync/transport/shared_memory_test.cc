@@ -55,7 +55,7 @@ absl::Status Receive(ReceiverTransport* transport, const TransferRequest& reques
 
 TEST(SharedMemoryTest, NamesCarryRunAndProcess) {
   const auto segment = Segment("x");
-  EXPECT_THAT(segment->name(), MatchesRegex("/leeway-unit_test-[0-9]+-[0-9]+"));
+  EXPECT_THAT(segment->name(), MatchesRegex("/leeway-unit_test-[0-9]+-[0-9a-f]{16}"));
   EXPECT_THAT(segment->name(), HasSubstr(std::to_string(getpid())));
 }
 
