@@ -15,6 +15,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,8 @@ class Run {
     Commit({});
   }
   ~Run() {
+    // The last answers may still be on their way, and a client that goes answers what is open with an error.
+    while (worker_->unanswered_pushes() > 0) std::this_thread::yield();
     worker_.reset();
     trainer_.reset();
     server_.reset();
