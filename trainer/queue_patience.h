@@ -4,6 +4,7 @@
 // Which answers of the queue the trainer waits out, which end this life of it, and which are its own business.
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "absl/status/status.h"
@@ -36,18 +37,19 @@ inline absl::Status RefusalMeansRestart(absl::string_view what, const absl::Stat
 }
 
 // Calls a queue that may be away for a moment: UNAVAILABLE and DEADLINE_EXCEEDED are asked again, with growing pauses,
-// until `limit` has passed since the first asking. All calls of the trainer are idempotent, so asking again is safe.
-// Everything else is passed on.
+// until `limit` has passed since the first asking, or two seconds once the trainer is to stop: then the queue may well
+// be stopped too. All calls of the trainer are idempotent, so asking again is safe. Everything else is passed on.
 //
 // Blocks the caller in state wait:queue_unavailable. Used by the driving loop only.
 class QueuePatience {
  public:
-  QueuePatience(absl::Duration limit, StateClock* states, const Clock* clock)
-      : limit_(limit), states_(states), clock_(clock) {}
+  QueuePatience(absl::Duration limit, const std::atomic<bool>* stop, StateClock* states, const Clock* clock)
+      : limit_(limit), stop_(stop), states_(states), clock_(clock) {}
 
   template <typename Call>
   auto operator()(absl::string_view what, Call call) -> decltype(call()) {
     const Deadline deadline = Deadline::After(limit_, clock_);
+    const Deadline deadline_of_stop = Deadline::After(std::min(limit_, absl::Seconds(2)), clock_);
     absl::Duration pause = absl::Milliseconds(20);
     while (true) {
       auto result = call();
@@ -55,7 +57,7 @@ class QueuePatience {
       const bool is_away =
           status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kDeadlineExceeded;
       if (status.code() == absl::StatusCode::kFailedPrecondition) return RefusalMeansRestart(what, status);
-      if (!is_away || deadline.HasPassed()) return result;
+      if (!is_away || deadline.HasPassed() || (stop_->load() && deadline_of_stop.HasPassed())) return result;
       LEEWAY_LOG_WARNING("{} found no queue and is asked again: {}", std::string(what), status.ToString());
       ScopedState waiting(states_, "wait:queue_unavailable");
       absl::SleepFor(std::min(pause, deadline.Remaining()));
@@ -65,6 +67,7 @@ class QueuePatience {
 
  private:
   const absl::Duration limit_;
+  const std::atomic<bool>* const stop_;
   StateClock* const states_;
   const Clock* const clock_;
 };

@@ -10,6 +10,7 @@
 #include "base/logging.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "trainer/liveness_log.h"
 #include "trainer/optimizer/adamw.h"
 
 namespace leeway {
@@ -141,6 +142,7 @@ absl::StatusOr<WarmStartResult> RunWarmStart(const TrainerOptions& options, cons
   SupervisedPass pass(&model);
   std::vector<float> gradients(parameters->size());
   WarmStartResult result;
+  LivenessLog liveness;
   for (int64_t step = 1; step <= options.warm_start.steps; ++step) {
     if (stop.load()) {
       result.was_stopped = true;
@@ -165,7 +167,8 @@ absl::StatusOr<WarmStartResult> RunWarmStart(const TrainerOptions& options, cons
                    absl::MakeSpan(*parameters));
     if (step == 1) result.first_loss = loss;
     result.last_loss = loss;
-    if (step % kStepsPerLogLine == 0 || step == options.warm_start.steps) {
+    if (liveness.IsDue() || step % kStepsPerLogLine == 0 || step == options.warm_start.steps) {
+      liveness.Begin();
       LEEWAY_LOG_INFO("warm start: step {} of {}, loss {:.4f}", step, options.warm_start.steps, loss);
     }
   }

@@ -1,8 +1,12 @@
+#include <cstdio>
+#include <fstream>
+
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launch/display/job_view.h"
+#include "launch/display/log_tail.h"
 #include "launch/display/status_block.h"
 #include "launch/run/summary.h"
 
@@ -10,8 +14,11 @@ namespace leeway {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::Pair;
 
 MonotonicTime At(double seconds) { return MonotonicTime{absl::Seconds(seconds)}; }
 
@@ -132,6 +139,24 @@ TEST(JobViewTest, SaysWhatTheTrainerDoesBeforeTheFirstStepAndWhoIsStillThereAtTh
   view.set_ending({"trainer-0", "queue-0"});
   EXPECT_EQ(view.Phase(), "ending: waiting for trainer-0, queue-0");
   EXPECT_EQ(StatusLine(view, At(3)), "[3 s] ending: waiting for trainer-0, queue-0");
+}
+
+TEST(LogTailTest, FollowsWholeLinesOfThisStart) {
+  const std::string path = ::testing::TempDir() + "/log_tail_test.log";
+  std::ofstream(path) << "of an earlier start\n";
+  LogTail tail(path);
+  EXPECT_THAT(tail.Poll(), IsEmpty());
+  std::ofstream(path, std::ios::app) << "one\ntw";
+  EXPECT_THAT(tail.Poll(), ElementsAre("one"));
+  EXPECT_THAT(tail.Poll(), IsEmpty());
+  std::ofstream(path, std::ios::app) << "o\n\nthree\n";
+  EXPECT_THAT(tail.Poll(), ElementsAre("two", "", "three"));
+  std::remove(path.c_str());
+  EXPECT_THAT(LogTail(path).Poll(), IsEmpty());
+  EXPECT_THAT(LevelAndText("2026-01-31 12:00:00.000 trainer-0 error: disk info: full"),
+              Pair("error", "disk info: full"));
+  EXPECT_THAT(LevelAndText("2026-01-31 12:00:00.000 rollout-12 info: no error: fine"), Pair("info", "no error: fine"));
+  EXPECT_THAT(LevelAndText("terminate called"), Pair("", "terminate called"));
 }
 
 TEST(StatusBlockTest, StepsThatAreNotFiniteShow) {

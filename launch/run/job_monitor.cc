@@ -16,6 +16,9 @@ namespace {
 
 constexpr absl::Duration kSampleInterval = absl::Seconds(1);
 
+// Of one process; the log has the others.
+constexpr int kErrorsShown = 10;
+
 }  // namespace
 
 JobMonitor::JobMonitor(const Config& config, const RunPaths& paths, StatusFeed* feed, Terminal* terminal,
@@ -42,7 +45,7 @@ SupervisionObserver::Pulse JobMonitor::OnPulse(const SupervisionPolicy& policy) 
   const MonotonicTime now = clock_->Now();
   FollowMetrics(now);
   FollowStatus(now);
-  FollowTrainerLog(now);
+  FollowLogs(policy, now);
   int restarts = 0;
   for (size_t i = 0; i < policy.processes().size(); ++i) restarts += policy.restarts(static_cast<int>(i));
   view_.set_restarts(restarts);
@@ -111,17 +114,22 @@ void JobMonitor::FollowStatus(MonotonicTime now) {
   view_.OnStatus(reading.status, now);
 }
 
-void JobMonitor::FollowTrainerLog(MonotonicTime now) {
-  if (view_.step() > 0 || (view_.status().has_value() && view_.status()->committed().version() > 0)) return;
-  std::error_code error;
-  const uint64_t size = std::filesystem::file_size(paths_.log("trainer-0"), error);
-  if (error || size == trainer_log_size_) return;
-  trainer_log_size_ = size;
-  view_.NoteProgress(now);
-  // Without the time, name and level in front.
-  const std::string line = LastLines(paths_.log("trainer-0"), 1);
-  const size_t level = line.find(" info: ");
-  if (level != std::string::npos) view_.set_trainer_note(line.substr(level + 7));
+void JobMonitor::FollowLogs(const SupervisionPolicy& policy, MonotonicTime now) {
+  for (const SupervisionPolicy::Process& process : policy.processes()) {
+    const auto [found, is_new] = logs_.try_emplace(process.name, FollowedLog{LogTail(paths_.log(process.name))});
+    FollowedLog& log = found->second;
+    for (const std::string& line : log.tail.Poll()) {
+      const auto [level, text] = LevelAndText(line);
+      if (process.role == ProcessRole::kTrainer) {
+        view_.NoteProgress(now);
+        if (level == "info") view_.set_trainer_note(text);
+      }
+      if (level != "error" || ++log.errors_shown > kErrorsShown) continue;
+      terminal_->Line(
+          fmt::format("[{}] {}: {}{}", FormatSpan(now - start_), process.name, text,
+                      log.errors_shown < kErrorsShown ? "" : fmt::format(" (more in {})", log.tail.path())));
+    }
+  }
 }
 
 std::string LastLines(const std::string& path, int count) {

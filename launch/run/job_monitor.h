@@ -1,12 +1,14 @@
 #ifndef LEEWAY_LAUNCH_RUN_JOB_MONITOR_H_
 #define LEEWAY_LAUNCH_RUN_JOB_MONITOR_H_
 
+#include <map>
 #include <memory>
 #include <string>
 
 #include "base/clock.h"
 #include "launch/config/config.h"
 #include "launch/display/job_view.h"
+#include "launch/display/log_tail.h"
 #include "launch/display/status_feed.h"
 #include "launch/display/terminal.h"
 #include "launch/report/tensorboard_writer.h"
@@ -33,8 +35,8 @@ class JobMonitor : public SupervisionObserver {
  private:
   void FollowMetrics(MonotonicTime now);
   void FollowStatus(MonotonicTime now);
-  // Before the first weights are out the trainer's log is the only thing that moves (a warm start takes minutes).
-  void FollowTrainerLog(MonotonicTime now);
+  // Shows errors as they are logged. The trainer's log moves in long work when nothing else does: it is a sign of life.
+  void FollowLogs(const SupervisionPolicy& policy, MonotonicTime now);
 
   const RunPaths paths_;
   const absl::Duration stall_timeout_;
@@ -50,7 +52,11 @@ class JobMonitor : public SupervisionObserver {
   std::unique_ptr<TensorboardWriter> tensorboard_;
   bool tensorboard_failed_ = false;
   uint64_t last_serial_ = 0;
-  uint64_t trainer_log_size_ = 0;
+  struct FollowedLog {
+    LogTail tail;
+    int errors_shown = 0;
+  };
+  std::map<std::string, FollowedLog> logs_;  // by process
   MonotonicTime next_sample_;
   std::optional<v1::StatusResponse> last_status_;
   bool was_ending_ = false;

@@ -174,6 +174,11 @@ absl::StatusOr<std::optional<Checkpoint>> CheckpointStore::LoadNewest() {
     verified_steps_.insert(verified_steps_.begin(), step);
     if (!newest.has_value()) newest = *std::move(checkpoint);
   }
+  if (!newest.has_value() && !steps.empty()) {
+    return absl::DataLossError(absl::StrCat("none of the ", steps.size(), " checkpoints in ", directory_,
+                                            " is whole (the log says what is wrong with each); ",
+                                            "put one back from a copy, or choose another run.name to start anew"));
+  }
   return newest;
 }
 

@@ -61,7 +61,8 @@ class CheckpointStore {
       : files_(files), directory_(std::move(directory)), layout_(layout), kept_(kept) {}
 
   // The newest checkpoint that is whole. Damaged and incomplete ones are logged and passed over; left-over temporary
-  // folders are removed. Absent: none. INVALID_ARGUMENT: a whole one holds another model than the layout.
+  // folders are removed. Absent: none. DATA_LOSS: there are some, and none is whole; starting anew would overwrite what
+  // is left of the run. INVALID_ARGUMENT: a whole one holds another model than the layout.
   absl::StatusOr<std::optional<Checkpoint>> LoadNewest();
 
   // Returns after the checkpoint was read back and is in place. Whatever goes wrong, older checkpoints stay. DATA_LOSS:

@@ -144,7 +144,12 @@ TEST_F(CheckpointStoreTest, AFolderUnderAForeignNameIsDamaged) {
   CheckpointStore store = Store();
   ASSERT_TRUE(store.Save(Make(3)).ok());
   ASSERT_TRUE(files_->Rename(store.PathOf(3), store.PathOf(30)).ok());
-  EXPECT_FALSE(store.LoadNewest()->has_value());
+  const auto loaded = store.LoadNewest();
+  EXPECT_EQ(loaded.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(loaded.status().message()), ::testing::HasSubstr("none of the 1 checkpoints"));
+  // A whole one beside it is enough.
+  ASSERT_TRUE(store.Save(Make(4)).ok());
+  EXPECT_EQ((*store.LoadNewest())->step, 4u);
 }
 
 TEST_F(CheckpointStoreTest, LeftOverTemporaryFoldersAreRemovedAndNeverBlock) {

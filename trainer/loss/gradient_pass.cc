@@ -1,5 +1,6 @@
 #include "trainer/loss/gradient_pass.h"
 
+#include "base/logging.h"
 #include "base/status_macros.h"
 
 namespace leeway {
@@ -17,7 +18,9 @@ absl::Status GradientPass<Real>::ScoreMicroBatch(const TrainBatch& batch, const 
 template <typename Real>
 absl::Status GradientPass<Real>::Score(const TrainBatch& batch, std::vector<double>* logprobs) {
   logprobs->resize(batch.position_count());
+  liveness_.Begin();
   for (const MicroBatch& micro : batch.micro_batches) {
+    if (liveness_.IsDue()) LEEWAY_LOG_INFO("scored {} of {} positions", micro.position_begin, batch.position_count());
     LEEWAY_RETURN_IF_ERROR(ScoreMicroBatch(batch, micro, /*keep_activations=*/false, logprobs->data()));
   }
   return absl::OkStatus();
@@ -28,8 +31,13 @@ absl::Status GradientPass<Real>::Run(const TrainBatch& batch, const UpdateRange&
                                      std::vector<double>* theta, ObjectiveSums* sums, absl::Span<Real> gradients) {
   LEEWAY_CHECK(prox.empty() || static_cast<int64_t>(prox.size()) == batch.position_count()) << prox.size();
   theta->resize(batch.position_count());
+  liveness_.Begin();
   for (int64_t m = update.micro_begin; m < update.micro_end; ++m) {
     const MicroBatch& micro = batch.micro_batches[m];
+    if (liveness_.IsDue()) {
+      LEEWAY_LOG_INFO("gradients of {} of {} micro-batches", m - update.micro_begin,
+                      update.micro_end - update.micro_begin);
+    }
     LEEWAY_RETURN_IF_ERROR(ScoreMicroBatch(batch, micro, /*keep_activations=*/true, theta->data()));
     const int64_t begin = micro.position_begin;
     const size_t count = micro.positions.size();

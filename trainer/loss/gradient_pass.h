@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "model/transformer.h"
+#include "trainer/liveness_log.h"
 #include "trainer/loss/objective.h"
 #include "trainer/loss/train_batch.h"
 
@@ -48,6 +49,7 @@ class GradientPass {
   std::vector<double> d_entropy_;
   std::vector<Real> logprob_gradients_;
   std::vector<Real> entropy_gradients_;
+  LivenessLog liveness_;
 };
 
 }  // namespace leeway
