@@ -108,7 +108,8 @@ struct LeaseResult {
   // Exactly B groups in ticket order, or none and a cause.
   std::vector<LeasedGroup> groups;
   // waiting_for_groups | waiting_for_rollouts (no live worker) | queue_needs_checkpoint (payloads of trained, unsettled
-  // groups fill max_bytes) | draining
+  // groups fill max_bytes) | waiting_for_evaluation (the committed version is to be evaluated, and no worker holds it
+  // yet) | draining
   std::string cause;
   // A token with a larger lag must have no gradient (`mask`), or must not occur (all others).
   uint64_t lag_limit = 0;
@@ -362,6 +363,7 @@ class QueueCore {
   // True if the group is kept.
   bool KeepOrFilter(const TicketRow& row, uint64_t step);
   std::string LeaseCause() const;
+  bool HasLiveWorker() const;
 
   // ---- queue_core.cc ----
   std::string Blocker(MonotonicTime now) const;

@@ -301,11 +301,13 @@ absl::StatusOr<std::vector<uint64_t>> QueueCore::PickGroups(uint64_t wanted) {
   return picked;
 }
 
+bool QueueCore::HasLiveWorker() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.alive; });
+}
+
 std::string QueueCore::LeaseCause() const {
   if (draining_) return "draining";
-  const bool has_worker =
-      std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.alive; });
-  if (!has_worker) return "waiting_for_rollouts";
+  if (!HasLiveWorker()) return "waiting_for_rollouts";
   const bool is_stuck = running_.empty() && ledger_.groups() < options_.max_groups && StartCause() == "queue_full";
   return is_stuck && trained_bytes_ > 0 ? "queue_needs_checkpoint" : "waiting_for_groups";
 }
@@ -324,9 +326,11 @@ absl::StatusOr<LeaseResult> QueueCore::Lease(uint64_t lineage, uint64_t step, Mo
   result.lag_limit = policy_.lag_limit();
   const uint64_t wanted = options_.staleness.groups_per_step - leased_.size();
   if (wanted > 0) {
-    LEEWAY_ASSIGN_OR_RETURN(const std::vector<uint64_t> picked, PickGroups(wanted));
+    const bool has_to_wait = evaluation_.AwaitsHolder(now) && HasLiveWorker();
+    LEEWAY_ASSIGN_OR_RETURN(const std::vector<uint64_t> picked,
+                            has_to_wait ? std::vector<uint64_t>() : PickGroups(wanted));
     if (picked.empty()) {
-      result.cause = LeaseCause();
+      result.cause = has_to_wait ? "waiting_for_evaluation" : LeaseCause();
       if (trainer_wait_cause_.empty()) trainer_wait_since_ = now;
       trainer_wait_cause_ = result.cause;
       return result;

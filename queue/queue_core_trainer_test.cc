@@ -621,6 +621,26 @@ TEST(QueueCoreTest, EvaluationTicketsComeFirstPinnedAndNeverTouchTheLedger) {
   EXPECT_TRUE(status.evaluations(1).complete());
 }
 
+TEST(QueueCoreTest, ABatchWaitsUntilSomebodyHoldsTheVersionThatIsToBeEvaluated) {
+  QueueCoreOptions options = DriverOptions(1, 1, 1, 3);
+  options.evaluation.every = 1;
+  options.evaluation.episodes = 1;
+  CoreDriver driver(options);
+  const v1::WorkerIdentity worker = driver.Register("a");
+  driver.StartTrainer();
+  ASSERT_GE(driver.RunAll(worker), 2);
+  driver.Train(1);
+  // A group for step 2 is ready, but the worker still holds version 1.
+  EXPECT_EQ(driver.core().Lease(driver.lineage(), 2, driver.now())->cause, "waiting_for_evaluation");
+  const uint64_t before = driver.core().changes();
+  v1::HeartbeatRequest heartbeat;
+  *heartbeat.mutable_identity() = worker;
+  *heartbeat.mutable_holds() = driver.core().committed();
+  ASSERT_TRUE(driver.core().Heartbeat(heartbeat, driver.now()).ok());
+  EXPECT_GT(driver.core().changes(), before) << "the open call would not look again";
+  EXPECT_EQ(driver.core().Lease(driver.lineage(), 2, driver.now())->groups.size(), 1u);
+}
+
 TEST(QueueCoreTest, DrainReturnsUnfinishedTicketsAndIssuesNothing) {
   CoreDriver driver(DriverOptions(2, 2, 0, 10));
   const v1::WorkerIdentity worker = driver.Register("a");

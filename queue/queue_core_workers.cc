@@ -81,6 +81,7 @@ void QueueCore::SetHolds(Worker* worker, const v1::WeightsVersion& holds) {
   if (worker->holds.lineage() == holds.lineage() && worker->holds.version() == holds.version()) return;
   worker->holds = holds;
   if (evaluation_.idle()) return;
+  evaluation_.OnHeld(holds);
   is_reach_changed_ = true;
   Changed();
 }

@@ -169,9 +169,13 @@ void RolloutWorker::State::OfferSlots() {
   const bool may_wait = !loop.may_have_evaluations();
   const WeightsId weights = loop.weights();
   MutexLock lock(&mutex);
+  const bool is_swapped = holds.lineage() != weights.lineage || holds.version() != weights.version;
   holds.set_lineage(weights.lineage);
   holds.set_version(weights.version);
-  if (wanted_members == wanted && acquire_may_wait == may_wait && !acquire_is_over) return;
+  // Without free slots no acquire would say so.
+  const bool is_news = wanted == 0 && is_swapped;
+  if (is_news) must_say_what_it_holds = true;
+  if (!is_news && wanted_members == wanted && acquire_may_wait == may_wait && !acquire_is_over) return;
   wanted_members = wanted;
   acquire_may_wait = may_wait;
   if (std::exchange(acquire_is_over, false)) is_acquiring = false;

@@ -173,6 +173,8 @@ struct RolloutWorker::State {
   // An acquire is under way, or its answer has not been taken into account in wanted_members yet.
   bool is_acquiring LEEWAY_GUARDED_BY(mutex) = false;
   v1::WeightsVersion holds LEEWAY_GUARDED_BY(mutex);
+  // The next heartbeat does not wait for its time.
+  bool must_say_what_it_holds LEEWAY_GUARDED_BY(mutex) = false;
   std::vector<uint64_t> tickets LEEWAY_GUARDED_BY(mutex);
   std::map<std::string, double> gauges LEEWAY_GUARDED_BY(mutex);
   std::string waits_for LEEWAY_GUARDED_BY(mutex) = "registration";

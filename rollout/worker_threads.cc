@@ -95,7 +95,10 @@ void RolloutWorker::State::SendHeartbeats() {
       }
       mailbox->bell.Ring();
     }
-    if (!Sleep(interval)) return;
+    const Deadline deadline = Deadline::After(interval);
+    MutexLock lock(&mutex);
+    while (!stopping && !must_say_what_it_holds && !deadline.HasPassed()) changed.WaitUntil(&mutex, deadline);
+    must_say_what_it_holds = false;
   }
 }
 

@@ -30,6 +30,7 @@ bool EvaluationPlan::OnCommit(const v1::WeightsVersion& weights, const std::vect
   Evaluation& evaluation = evaluations_.emplace_back();
   evaluation.weights = weights;
   evaluation.deadline = now + options_.deadline;
+  evaluation.committed_at = now;
   evaluation.members.insert(members.begin(), members.end());
   evaluation.episodes.resize(options_.episodes);
   for (uint32_t id = 1; id <= options_.episodes; ++id) evaluation.pending.insert(evaluation.pending.end(), id);
@@ -41,6 +42,19 @@ void EvaluationPlan::OnRestore(uint64_t step) {
   const auto is_later = [&](const Evaluation& evaluation) { return evaluation.weights.version() > step; };
   evaluations_.erase(std::remove_if(evaluations_.begin(), evaluations_.end(), is_later), evaluations_.end());
   unfinished_ = std::count_if(evaluations_.begin(), evaluations_.end(), [](const Evaluation& e) { return !e.is_over; });
+}
+
+void EvaluationPlan::OnHeld(const v1::WeightsVersion& weights) {
+  for (Evaluation& evaluation : evaluations_) {
+    if (SameVersion(evaluation.weights, weights)) evaluation.was_held = true;
+  }
+}
+
+bool EvaluationPlan::AwaitsHolder(MonotonicTime now) const {
+  if (evaluations_.empty()) return false;
+  const Evaluation& last = evaluations_.back();
+  return SameVersion(last.weights, newest_) && !last.is_over && !last.was_held &&
+         now - last.committed_at < kHolderPatience;
 }
 
 bool EvaluationPlan::IsInReach(const Evaluation& evaluation, uint64_t worker, const v1::WeightsVersion& holds) const {
@@ -157,7 +171,9 @@ void EvaluationPlan::Finish(Evaluation* evaluation, uint32_t id, std::optional<d
   v1::EvaluationResult& result = evaluation->result;
   result.set_episodes(result.episodes() + 1);
   if (!reward.has_value()) result.set_failed(result.failed() + 1);
-  if (result.episodes() == options_.episodes) End(evaluation);
+  if (result.episodes() != options_.episodes) return;
+  End(evaluation);
+  Prune();
 }
 
 v1::EvaluationResult EvaluationPlan::ResultOf(const Evaluation& evaluation) {
@@ -186,33 +202,44 @@ void EvaluationPlan::End(Evaluation* evaluation) {
   evaluation->pending.clear();
   evaluation->episodes.clear();
   evaluation->episodes.shrink_to_fit();
+  evaluation->end_number = ++ends_;
   --unfinished_;
-  while (evaluations_.size() > kKeptResults && evaluations_.front().is_over) evaluations_.pop_front();
+}
+
+void EvaluationPlan::Prune() {
+  std::vector<uint64_t> ends;
+  for (const Evaluation& evaluation : evaluations_) {
+    if (evaluation.is_over) ends.push_back(evaluation.end_number);
+  }
+  if (ends.size() <= kKeptResults) return;
+  std::sort(ends.rbegin(), ends.rend());
+  const auto is_old = [&](const Evaluation& e) { return e.is_over && e.end_number <= ends[kKeptResults]; };
+  evaluations_.erase(std::remove_if(evaluations_.begin(), evaluations_.end(), is_old), evaluations_.end());
 }
 
 std::vector<std::string> EvaluationPlan::Tick(MonotonicTime now) {
   std::vector<std::string> events;
-  for (size_t i = 0; i < evaluations_.size(); ++i) {
-    Evaluation& evaluation = evaluations_[i];
+  for (Evaluation& evaluation : evaluations_) {
     if (evaluation.is_over || evaluation.deadline > now) continue;
     events.push_back(absl::StrCat("evaluation of version ", evaluation.weights.version(), " passed its deadline with ",
                                   options_.episodes - evaluation.result.episodes(), " of ", options_.episodes,
                                   " episodes missing: they count as failed"));
-    const size_t before = evaluations_.size();
     End(&evaluation);
-    i -= before - evaluations_.size();
   }
+  Prune();
   return events;
 }
 
 void EvaluationPlan::Postpone(absl::Duration by) {
-  for (Evaluation& evaluation : evaluations_) evaluation.deadline = evaluation.deadline + by;
+  for (Evaluation& evaluation : evaluations_) {
+    evaluation.deadline = evaluation.deadline + by;
+    evaluation.committed_at = evaluation.committed_at + by;
+  }
 }
 
 std::vector<std::string> EvaluationPlan::EndUnreachable(const std::vector<Holder>& live) {
   std::vector<std::string> events;
-  for (size_t i = 0; i < evaluations_.size(); ++i) {
-    Evaluation& evaluation = evaluations_[i];
+  for (Evaluation& evaluation : evaluations_) {
     if (evaluation.is_over || SameVersion(evaluation.weights, newest_)) continue;
     const bool is_worked_on =
         std::any_of(evaluation.episodes.begin(), evaluation.episodes.end(),
@@ -224,10 +251,9 @@ std::vector<std::string> EvaluationPlan::EndUnreachable(const std::vector<Holder
     events.push_back(absl::StrCat("evaluation of version ", evaluation.weights.version(),
                                   ": no worker holds it any more, ", options_.episodes - evaluation.result.episodes(),
                                   " of ", options_.episodes, " episodes count as failed"));
-    const size_t before = evaluations_.size();
     End(&evaluation);
-    i -= before - evaluations_.size();
   }
+  Prune();
   return events;
 }
 

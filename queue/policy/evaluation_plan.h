@@ -56,6 +56,11 @@ class EvaluationPlan {
     uint32_t id = 0;     // 1 .. episodes
     uint32_t issue = 0;  // rises with every assignment of this id, over all versions
   };
+  // A live worker holds `weights` now.
+  void OnHeld(const v1::WeightsVersion& weights);
+  // The newest version is to be evaluated, and no worker has said yet that it holds it. While a newer one is committed
+  // all of them may go past it, and nobody could evaluate it any more; so the next step waits for one, but not long.
+  bool AwaitsHolder(MonotonicTime now) const;
   // Hands out at most `max_episodes` pending episodes: oldest version first, by id, of versions that are in reach of a
   // worker that holds `holds` now.
   std::vector<Assignment> Acquire(uint64_t worker, const v1::WeightsVersion& holds, uint64_t max_episodes);
@@ -85,10 +90,12 @@ class EvaluationPlan {
 
   // No evaluation is unfinished.
   bool idle() const { return unfinished_ == 0; }
-  // Of every unfinished evaluation and the newest kKeptResults finished ones, oldest version first.
+  // Of every unfinished evaluation and the kKeptResults that finished last, oldest version first.
   std::vector<v1::EvaluationResult> Results() const;
 
   static constexpr size_t kKeptResults = 64;
+  // Longer than a worker needs for a swap, in all but broken cases.
+  static constexpr absl::Duration kHolderPatience = absl::Seconds(10);
 
  private:
   struct Episode {
@@ -105,6 +112,8 @@ class EvaluationPlan {
   struct Evaluation {
     v1::WeightsVersion weights;
     MonotonicTime deadline;
+    MonotonicTime committed_at;
+    bool was_held = false;
     // Who proved to hold `weights`, and was not lost since.
     absl::btree_set<uint64_t> members;
     // By id - 1.
@@ -114,6 +123,8 @@ class EvaluationPlan {
     // What Results tells; up to date once `is_over`. Then the members above are empty.
     v1::EvaluationResult result;
     bool is_over = false;
+    // Rises from one end to the next.
+    uint64_t end_number = 0;
   };
 
   bool IsInReach(const Evaluation& evaluation, uint64_t worker, const v1::WeightsVersion& holds) const;
@@ -121,6 +132,8 @@ class EvaluationPlan {
   Evaluation* FindAssigned(const v1::EpisodeKey& key);
   void Finish(Evaluation* evaluation, uint32_t id, std::optional<double> reward);
   void End(Evaluation* evaluation);
+  // Forgets the results that have been known longest, beyond kKeptResults.
+  void Prune();
   static v1::EvaluationResult ResultOf(const Evaluation& evaluation);
 
   const EvaluationOptions options_;
@@ -132,6 +145,9 @@ class EvaluationPlan {
 
   // Of them, those that are not over.
   size_t unfinished_ = 0;
+
+  // Evaluations that are over, forgotten ones too.
+  uint64_t ends_ = 0;
 
   // The newest committed version, evaluated or not.
   v1::WeightsVersion newest_;

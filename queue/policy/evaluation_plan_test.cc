@@ -211,6 +211,40 @@ TEST(EvaluationPlanTest, ARestoreForgetsLaterVersionsAndIssueNumbersGoOn) {
   EXPECT_EQ(results[1].reward_mean(), 0.75);
 }
 
+TEST(EvaluationPlanTest, TheNextStepWaitsForAHolderOfTheEvaluatedVersionButNotLong) {
+  EvaluationPlan plan(Options(5, 1), 100);
+  EXPECT_FALSE(plan.AwaitsHolder(kStart));
+  ASSERT_TRUE(plan.OnCommit(Weights(6), {1}, kStart));
+  EXPECT_TRUE(plan.AwaitsHolder(kStart));
+  plan.OnHeld(Weights(5));
+  EXPECT_TRUE(plan.AwaitsHolder(kStart));
+  plan.OnHeld(Weights(6));
+  EXPECT_FALSE(plan.AwaitsHolder(kStart));
+  EXPECT_FALSE(plan.OnCommit(Weights(7), {1}, kStart));
+  EXPECT_FALSE(plan.AwaitsHolder(kStart));
+  ASSERT_TRUE(plan.OnCommit(Weights(11), {1}, kStart));
+  plan.Postpone(absl::Seconds(3));
+  EXPECT_TRUE(plan.AwaitsHolder(kStart + absl::Seconds(12.9)));
+  EXPECT_FALSE(plan.AwaitsHolder(kStart + absl::Seconds(13)));
+}
+
+TEST(EvaluationPlanTest, ALateResultIsKeptLikeAnyOther) {
+  EvaluationPlan plan(Options(1, 1), 1000);
+  std::string reason;
+  ASSERT_TRUE(plan.OnCommit(Weights(1), {}, kStart));
+  const auto late = plan.Acquire(1, Weights(1), 1)[0];
+  for (uint64_t version = 2; version <= 100; ++version) {
+    ASSERT_TRUE(plan.OnCommit(Weights(version), {}, kStart));
+    ASSERT_EQ(plan.Push(1, Result(plan.Acquire(1, Weights(version), 1)[0], 1.0), &reason), v1::ACCEPTED);
+  }
+  ASSERT_EQ(plan.Push(1, Result(late, 0.5), &reason), v1::ACCEPTED);
+  const auto results = plan.Results();
+  ASSERT_EQ(results.size(), EvaluationPlan::kKeptResults);
+  EXPECT_EQ(results.front().weights().version(), 1u);
+  EXPECT_EQ(results.front().reward_mean(), 0.5);
+  EXPECT_TRUE(results.front().complete());
+}
+
 TEST(EvaluationPlanTest, KeepsABoundedNumberOfResults) {
   EvaluationPlan plan(Options(1, 1), 1000);
   std::string reason;

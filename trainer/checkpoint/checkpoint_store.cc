@@ -189,8 +189,13 @@ absl::StatusOr<Checkpoint> CheckpointStore::Load(const std::string& path) const 
                                    [&](const json& manifest) { expected = manifest.at("files"); }));
   LEEWAY_ASSIGN_OR_RETURN(const json actual, DigestsOf(files_, path));
   if (actual != expected) {
-    return absl::DataLossError(
-        absl::StrCat(path, ": files and manifest disagree: manifest ", expected.dump(), ", on disk ", actual.dump()));
+    std::string damaged;
+    for (const auto& [name, digest] : actual.items()) {
+      if (!expected.is_object() || expected.value(name, json()) != digest)
+        absl::StrAppend(&damaged, damaged.empty() ? "" : ", ", name);
+    }
+    return absl::DataLossError(absl::StrCat("sizes or digests differ from ", kManifest, ": ",
+                                            damaged.empty() ? "a file is missing" : damaged));
   }
   Checkpoint checkpoint;
   LEEWAY_ASSIGN_OR_RETURN(const std::string state, files_->ReadFile(JoinPath(path, kState)));
