@@ -14,9 +14,9 @@
 //   issued · running · ready · leased ── Fail ──► failed            issued · running · ready ── Cancel ──► cancelled
 //
 //   RestoreTo(c):  leased, trained(step > c) ──► ready;
-//                  then any row that is not folded, closed ones (not cancelled ones) included, with a void token, or without
-//                  tokens and issued at a void version, or whose trajectories are gone ──► rewound, to be Reissued
-//                  under the same id.
+//                  then any row that is not folded, closed ones (not cancelled ones) included, with a void token, or
+//                  without tokens and issued at a void version, or whose trajectories are gone ──► rewound, to be
+//                  Reissued under the same id.
 //
 // Words: a row is *closed* when filtered, stale, failed or cancelled; a ticket is *live* unless its row is closed. A
 // ticket is *open* when it is live and neither leased, trained nor settled.
