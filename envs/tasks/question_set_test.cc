@@ -101,12 +101,12 @@ TEST(ParseQuestionsTest, ReportsTheFaultsOfAllLines) {
       "{\"question\": \"e\xff\", \"answer\": \"1\"}\n";
   EXPECT_THAT(
       FaultsOf(text),
-      ElementsAre(HasSubstr("q.jsonl:2:29: syntax error"), HasSubstr("q.jsonl:3: is array, expected an object"),
-                  "q.jsonl:4: 'question' is missing", "q.jsonl:4: 'answer' is empty",
-                  "q.jsonl:6: 'question' is number, expected a string",
-                  "q.jsonl:6: 'answer' is array, expected a string",
-                  "q.jsonl:7: answers the question of line 1 differently", "q.jsonl:8: key 'question' is given twice",
-                  "q.jsonl:9: 'answer' has 9 bytes, but task.max_answer_tokens is 8", HasSubstr("q.jsonl:10:")));
+      ElementsAre(
+          HasSubstr("q.jsonl:2:29: syntax error"), HasSubstr("q.jsonl:3: is array, expected an object"),
+          "q.jsonl:4: 'question' is missing", "q.jsonl:4: 'answer' is empty",
+          "q.jsonl:6: 'question' is number, expected a string", "q.jsonl:6: 'answer' is array, expected a string",
+          "q.jsonl:7: answers the question of line 1 differently", "q.jsonl:8:19: key 'question' is given twice",
+          "q.jsonl:9: 'answer' has 9 bytes, but task.max_answer_tokens is 8", HasSubstr("q.jsonl:10:")));
 }
 
 TEST(ParseQuestionsTest, AnswersMustFitTheMatch) {
