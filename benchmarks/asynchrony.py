@@ -1,6 +1,6 @@
 """What asynchrony is worth when rollout is the slower side: lake4x4 with log-normal environment latency, S = 4 against synchronous.
 
-Usage: asynchrony.py [--steps 300] [--seeds 3] [--latency "lognormal(median=8ms, sigma=1.0)"]
+Usage: asynchrony.py [--steps 600] [--seeds 3] [--latency "lognormal(median=4ms, sigma=1.0)"]
 
 Both modes do the same number of steps with the same workers. Prints wall time and final reward (mean of the last tenth of the steps) of each run, and
 the ratio of the wall times. Must hold: ratio <= 0.6, and mean final rewards within 0.1 of each other.
@@ -17,9 +17,9 @@ import leeway_run as lw  # noqa: E402
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--latency", default="lognormal(median=8ms, sigma=1.0)")
+    parser.add_argument("--latency", default="lognormal(median=4ms, sigma=1.0)")
     parser.add_argument("--set", action="append", default=[], help="key=value passed on to every run")
     arguments = parser.parse_args()
     seconds, rewards = {"sync": [], "async": []}, {"sync": [], "async": []}

@@ -2,8 +2,11 @@
 // linear.
 //
 //   model_benchmark                                     everything
-//   model_benchmark --benchmark_filter=Product          own product and libtorch's, one behind the other (compare by
-//   ratio) LEEWAY_BENCHMARK_THREADS=1 model_benchmark          threads for own kernels and libtorch (default 2)
+//   model_benchmark --benchmark_filter=Product          own product and libtorch's, in turn: compare by ratio
+//   LEEWAY_BENCHMARK_THREADS=1 model_benchmark          threads for own kernels and libtorch (default 2)
+//
+// With two threads on two cores set OMP_WAIT_POLICY=passive: libtorch's threads spin after their product and take half
+// of the machine from the one that comes next.
 
 #include <time.h>
 
