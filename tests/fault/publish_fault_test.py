@@ -24,8 +24,8 @@ COMMON = [f"trainer.steps={STEPS}", f"checkpoint.every={STEPS // 2}", "eval.ever
           "weights.bucket_bytes=4096", f"weights.timeout={DEADLINE}"]
 # Steps take so long that whoever was fenced is back before the last one.
 UNHURRIED = {"LEEWAY_FAILPOINTS_TRAINER": "trainer_before_optimizer=delay:60"}
-# The model has five buckets: the load of joining is hits 1 to 5, and the 23rd lies in the middle of the publish of a later version.
-HIT = 23
+# The model has five buckets: the load of joining is hits 1 to 5, and the 63rd lies in the middle of the publish of a later version, when all have joined.
+HIT = 63
 
 
 def run_with_fault(folder, name, failpoint, pace=UNHURRIED):

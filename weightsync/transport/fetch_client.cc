@@ -45,6 +45,8 @@ class FetchReader : public BucketReader {
     *fetch.mutable_weights() = request.weights;
     fetch.set_bucket_bytes(request.bucket_bytes);
     context_.set_deadline(CallDeadline(request.deadline.Remaining()));
+    // The announcement came over another connection; this one may still be pausing after the last publisher's death.
+    context_.set_wait_for_ready(true);
     // As the generated stub does it, but with the answers left in gRPC's own buffers.
     const grpc::internal::RpcMethod method("/leeway.v1.Weights/Fetch", grpc::internal::RpcMethod::SERVER_STREAMING,
                                            channel_);
