@@ -31,9 +31,7 @@ class EvaluationMonitor : public SupervisionObserver {
       : version_(version),
         stall_timeout_(absl::Seconds(config.GetReal("run.stall_timeout"))),
         feed_(feed),
-        view_(config.GetInteger("trainer.steps"), static_cast<int>(config.GetInteger("rollout.workers")),
-              config.GetInteger("trainer.groups_per_step") * config.GetInteger("trainer.group_size"),
-              RealClock()->Now()) {}
+        view_(ViewOf(config, RealClock()->Now())) {}
 
   void OnEvent(const std::string& line, const std::string& log_path) override {
     // Starts and stops are no news here; deaths are.

@@ -29,8 +29,7 @@ JobMonitor::JobMonitor(const Config& config, const RunPaths& paths, StatusFeed* 
       terminal_(terminal),
       clock_(clock),
       start_(clock->Now()),
-      view_(config.GetInteger("trainer.steps"), static_cast<int>(config.GetInteger("rollout.workers")),
-            config.GetInteger("trainer.groups_per_step") * config.GetInteger("trainer.group_size"), start_),
+      view_(ViewOf(config, start_)),
       tail_(paths.metrics()),
       next_sample_(start_) {}
 
@@ -130,6 +129,11 @@ void JobMonitor::FollowLogs(const SupervisionPolicy& policy, MonotonicTime now) 
                       log.errors_shown < kErrorsShown ? "" : fmt::format(" (more in {})", log.tail.path())));
     }
   }
+}
+
+JobView ViewOf(const Config& config, MonotonicTime start) {
+  return JobView(config.GetInteger("trainer.steps"), static_cast<int>(config.GetInteger("rollout.workers")),
+                 config.GetInteger("trainer.groups_per_step") * config.GetInteger("trainer.group_size"), start);
 }
 
 std::string LastLines(const std::string& path, int count) {

@@ -62,6 +62,9 @@ class JobMonitor : public SupervisionObserver {
   bool was_ending_ = false;
 };
 
+// The view of a job that has just been started.
+JobView ViewOf(const Config& config, MonotonicTime start);
+
 // The last lines of a file, indented; empty if there are none.
 std::string LastLines(const std::string& path, int count);
 

@@ -30,7 +30,6 @@ bool EvaluationPlan::OnCommit(const v1::WeightsVersion& weights, const std::vect
   Evaluation& evaluation = evaluations_.emplace_back();
   evaluation.weights = weights;
   evaluation.deadline = now + options_.deadline;
-  evaluation.committed_at = now;
   evaluation.members.insert(members.begin(), members.end());
   evaluation.episodes.resize(options_.episodes);
   for (uint32_t id = 1; id <= options_.episodes; ++id) evaluation.pending.insert(evaluation.pending.end(), id);
@@ -53,8 +52,8 @@ void EvaluationPlan::OnHeld(const v1::WeightsVersion& weights) {
 bool EvaluationPlan::AwaitsHolder(MonotonicTime now) const {
   if (evaluations_.empty()) return false;
   const Evaluation& last = evaluations_.back();
-  return SameVersion(last.weights, newest_) && !last.is_over && !last.was_held &&
-         now - last.committed_at < kHolderPatience;
+  const MonotonicTime committed = last.deadline - options_.deadline;
+  return SameVersion(last.weights, newest_) && !last.is_over && !last.was_held && now - committed < kHolderPatience;
 }
 
 bool EvaluationPlan::IsInReach(const Evaluation& evaluation, uint64_t worker, const v1::WeightsVersion& holds) const {
@@ -231,10 +230,7 @@ std::vector<std::string> EvaluationPlan::Tick(MonotonicTime now) {
 }
 
 void EvaluationPlan::Postpone(absl::Duration by) {
-  for (Evaluation& evaluation : evaluations_) {
-    evaluation.deadline = evaluation.deadline + by;
-    evaluation.committed_at = evaluation.committed_at + by;
-  }
+  for (Evaluation& evaluation : evaluations_) evaluation.deadline = evaluation.deadline + by;
 }
 
 std::vector<std::string> EvaluationPlan::EndUnreachable(const std::vector<Holder>& live) {

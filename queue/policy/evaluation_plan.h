@@ -112,7 +112,6 @@ class EvaluationPlan {
   struct Evaluation {
     v1::WeightsVersion weights;
     MonotonicTime deadline;
-    MonotonicTime committed_at;
     bool was_held = false;
     // Who proved to hold `weights`, and was not lost since.
     absl::btree_set<uint64_t> members;
