@@ -4,6 +4,7 @@
 #include "base/status_macros.h"
 #include "launch/roles/role_process.h"
 #include "launch/roles/rollout_role.h"
+#include "queue/history/recording_worker_client.h"
 #include "queue/queue_grpc_client.h"
 #include "rollout/worker.h"
 #include "weightsync/weight_client.h"
@@ -25,8 +26,8 @@ absl::Status RunRollout(RoleContext& context, StopSignals& signals) {
   QueueGrpcClientOptions queue_options;
   queue_options.target = context.queue_address;
   queue_options.name = context.name;
-  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcQueueWorkerClient> queue,
-                          GrpcQueueWorkerClient::Create(queue_options));
+  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<QueueWorkerClient> queue, GrpcQueueWorkerClient::Create(queue_options));
+  queue = RecordIfAsked(std::move(queue), context.name);
   RolloutWorker worker(
       options, {context.task.get(), context.tokenizer.get(), queue.get(), weights.get(), context.metrics.get()});
   signals.OnStop([&worker] { worker.Stop(); });

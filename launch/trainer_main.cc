@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "launch/roles/role_process.h"
 #include "launch/roles/trainer_role.h"
+#include "queue/history/recording_trainer_client.h"
 #include "queue/queue_grpc_client.h"
 #include "trainer/trainer.h"
 #include "weightsync/weight_service.h"
@@ -25,8 +26,8 @@ absl::Status RunTrainer(RoleContext& context, StopSignals& signals) {
   QueueGrpcClientOptions queue_options;
   queue_options.target = context.queue_address;
   queue_options.name = context.name;
-  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcQueueTrainerClient> queue,
-                          GrpcQueueTrainerClient::Create(queue_options));
+  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<QueueTrainerClient> queue, GrpcQueueTrainerClient::Create(queue_options));
+  queue = RecordIfAsked(std::move(queue), context.name);
   TrainerOptions options =
       TrainerOptionsOf(context.config, *context.task, context.tokenizer->vocabulary_size(), context.paths.root);
   options.name = context.name;

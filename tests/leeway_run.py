@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LEDGER_STATES = ("issued", "running", "ready", "leased", "trained", "settled", "filtered", "stale", "failed", "cancelled", "rewound")
@@ -146,6 +147,17 @@ class Job:
         return self.directory / "checkpoints" / f"step-{step}"
 
 
+class FinishedRun(Job):
+    """A run directory that somebody else's job left behind."""
+
+    def __init__(self, directory):
+        path = pathlib.Path(directory).resolve()
+        super().__init__("tiny.toml", path.parent, path.name)
+
+    def config(self):
+        return tomllib.loads((self.directory / "config.toml").read_text())
+
+
 def read_jsonl(path):
     lines = []
     for line in pathlib.Path(path).read_text().splitlines():
@@ -176,11 +188,16 @@ def check_conservation(lines):
         last = line["step"]
 
 
-def check_inspect(job):
-    """The same, from `leeway inspect --json`."""
+def inspect(job):
+    """The report of `leeway inspect --json`."""
     result = subprocess.run([program(), "inspect", str(job.directory), "--json"], capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
+    return json.loads(result.stdout)
+
+
+def check_inspect(job):
+    """The same, from `leeway inspect --json`."""
+    report = inspect(job)
     assert report["conservation_holds"] is True, report
     return report
 
