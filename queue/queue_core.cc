@@ -9,7 +9,7 @@
 namespace leeway {
 
 absl::StatusOr<std::unique_ptr<QueueCore>> QueueCore::Create(QueueCoreOptions options,
-                                                             std::unique_ptr<TrajectoryStore> store) {
+                                                             std::unique_ptr<QueueStore> store, MonotonicTime now) {
   std::string errors;
   const auto require = [&](bool holds, const std::string& error) {
     if (!holds) absl::StrAppend(&errors, errors.empty() ? "" : "; ", error);
@@ -43,11 +43,12 @@ absl::StatusOr<std::unique_ptr<QueueCore>> QueueCore::Create(QueueCoreOptions op
           "the heartbeat interval must be shorter than the worker's lease");
   require(options.train_seed != nullptr && options.evaluation_seed != nullptr, "a task's seeds are missing");
   if (!errors.empty()) return absl::InvalidArgumentError(errors);
-  LEEWAY_CHECK(store->payloads() == 0);
-  return std::unique_ptr<QueueCore>(new QueueCore(std::move(options), *policy, std::move(store)));
+  std::unique_ptr<QueueCore> core(new QueueCore(std::move(options), *policy, std::move(store)));
+  if (core->store_->is_durable()) LEEWAY_RETURN_IF_ERROR(core->Recover(now));
+  return core;
 }
 
-QueueCore::QueueCore(QueueCoreOptions options, StalenessPolicy policy, std::unique_ptr<TrajectoryStore> store)
+QueueCore::QueueCore(QueueCoreOptions options, StalenessPolicy policy, std::unique_ptr<QueueStore> store)
     : options_(std::move(options)),
       policy_(policy),
       store_(std::move(store)),

@@ -21,12 +21,13 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "leeway/v1/queue.pb.h"
+#include "leeway/v1/queue_records.pb.h"
 #include "leeway/v1/types.pb.h"
 #include "queue/ledger/ledger.h"
 #include "queue/ledger/trajectory_summary.h"
 #include "queue/policy/evaluation_plan.h"
 #include "queue/policy/staleness_policy.h"
-#include "queue/store/trajectory_store.h"
+#include "queue/store/queue_store.h"
 
 namespace leeway {
 
@@ -100,8 +101,8 @@ struct LeasedGroup {
   uint32_t issue = 0;
   // Counts for the step but trains with advantage 0 (filter's refill limit reached).
   bool zero_advantage = false;
-  // Serialised trajectories of the completed members, by member number. Failed members of a short group are left out.
-  std::vector<Payload> members;
+  // Trajectories of the completed members, by member number. Failed members of a short group are left out.
+  std::vector<std::shared_ptr<const StoredPayload>> members;
 };
 
 struct LeaseResult {
@@ -129,10 +130,13 @@ struct LeaseResult {
 // FAILED_PRECONDITION = a call out of order. INVALID_ARGUMENT = unset or impossible fields.
 class QueueCore {
  public:
-  // INVALID_ARGUMENT lists everything that is wrong with the options, also capacities that would deadlock (max_groups <
-  // B, bytes that cannot hold B groups). `store` must be empty.
-  static absl::StatusOr<std::unique_ptr<QueueCore>> Create(QueueCoreOptions options,
-                                                           std::unique_ptr<TrajectoryStore> store);
+  // Goes on from what a durable `store` holds: ledger, identities, answers, running tickets, leases, evaluations and
+  // counters are as they were; what was to happen at a time (lost workers, deadlines) has all of its time again from
+  // `now`. INVALID_ARGUMENT lists everything that is wrong with the options, also capacities that would deadlock
+  // (max_groups < B, bytes that cannot hold B groups), and what differs from the run that the store belongs to.
+  // DATA_LOSS: the store's records contradict each other.
+  static absl::StatusOr<std::unique_ptr<QueueCore>> Create(QueueCoreOptions options, std::unique_ptr<QueueStore> store,
+                                                           MonotonicTime now = MonotonicTime());
   QueueCore(const QueueCore&) = delete;
   QueueCore& operator=(const QueueCore&) = delete;
 
@@ -203,8 +207,9 @@ class QueueCore {
   absl::Status Settle(uint64_t lineage, uint64_t step);
   // A leased group that the trainer refuses: failed with `reason` as its code, replaced. Returns its payloads, to be
   // kept aside.
-  absl::StatusOr<std::vector<Payload>> RetireGroup(uint64_t lineage, uint64_t step, uint64_t ticket,
-                                                   const std::string& reason);
+  absl::StatusOr<std::vector<std::shared_ptr<const StoredPayload>>> RetireGroup(uint64_t lineage, uint64_t step,
+                                                                                uint64_t ticket,
+                                                                                const std::string& reason);
   // The worker of that identity is lost, unless it already has a newer one.
   absl::Status FenceWorker(uint64_t lineage, const v1::WorkerIdentity& identity, const std::string& reason,
                            MonotonicTime now);
@@ -220,6 +225,13 @@ class QueueCore {
   // ready group is given up, and replaced. FAILED_PRECONDITION otherwise.
   absl::Status CancelTicket(uint64_t ticket);
 
+  // ---- durability -------------------------------------------------------------------------------------------------
+
+  // Ends a section of calls: everything that changed since the last one becomes one write of the store. Returns the
+  // number of the newest write: once the store has made it durable, all answers given so far may go out.
+  uint64_t WriteChanges();
+  QueueStore* store() { return store_.get(); }
+
   v1::LedgerCounts counts() const { return ledger_.counts(); }
   // Fills everything except `report`.
   void FillStatus(MonotonicTime now, v1::StatusResponse* status) const;
@@ -232,6 +244,8 @@ class QueueCore {
   // evaluations are over.
   bool run_complete() const;
   bool draining() const { return draining_; }
+  // REQUIRES CheckIdentity.
+  const std::string& WorkerName(uint64_t producer) const { return workers_[producer - 1].name; }
   // Trained, unsettled payloads leave too little room for the next batch: the trainer should write a checkpoint.
   bool checkpoint_wanted() const;
   uint64_t bytes() const { return store_->bytes() + reserved_bytes_; }
@@ -276,6 +290,10 @@ class QueueCore {
     uint64_t next_sequence = 1;
     // The last answers, ending with next_sequence - 1.
     std::deque<v1::PushAnswer> answers;
+    // So many of them, the newest, are not written yet.
+    size_t unwritten_answers = 0;
+    // Epoch and first sequence number of every record of answers.
+    std::deque<std::pair<uint64_t, uint64_t>> answer_records;
     // Why it has no new tickets, and since when; empty = its last call brought some.
     std::string wait_cause;
     MonotonicTime wait_since;
@@ -299,7 +317,7 @@ class QueueCore {
     uint64_t finished_before = 0;
   };
 
-  QueueCore(QueueCoreOptions options, StalenessPolicy policy, std::unique_ptr<TrajectoryStore> store);
+  QueueCore(QueueCoreOptions options, StalenessPolicy policy, std::unique_ptr<QueueStore> store);
 
   // ---- queue_core_workers.cc: identities, tickets out ----
   absl::StatusOr<Worker*> FindWorker(const v1::WorkerIdentity& identity);
@@ -357,13 +375,32 @@ class QueueCore {
   };
   absl::StatusOr<Checkpoint> LoadSnapshot(const std::string& bytes, uint64_t lineage, uint64_t step) const;
   void RebuildAfterRestore(uint64_t step);
+  static const char* OrderName(StalenessOrder order);
+  // The group has just become ready (again): the last one so far.
   void AddReady(const TicketRow& row);
+  void IndexReady(const TicketRow& row);
   absl::StatusOr<std::vector<uint64_t>> PickGroups(uint64_t wanted);
   void JudgeVariance();
   // True if the group is kept.
   bool KeepOrFilter(const TicketRow& row, uint64_t step);
   std::string LeaseCause() const;
   bool HasLiveWorker() const;
+
+  // ---- queue_core_records.cc: into the store and back ----
+  v1::HeadRecord MakeHead() const;
+  std::string MakeRow(const TicketRow& row) const;
+  v1::WorkerRecord MakeWorker(const Worker& worker) const;
+  void WriteAnswers(Worker* worker, std::vector<StoreRecord>* records);
+  void MarkChanged(const Worker& worker) { changed_workers_.insert(worker.identity.producer_id()); }
+  absl::Status Recover(MonotonicTime now);
+  absl::Status CheckSameRun(const v1::HeadRecord& head) const;
+  absl::Status RecoverRecord(absl::string_view key, absl::string_view value, MonotonicTime now);
+  absl::Status RecoverHead(const v1::HeadRecord& head);
+  absl::Status RecoverRow(uint64_t ticket, const v1::RowRecord& record, MonotonicTime now);
+  absl::Status RecoverWorker(uint64_t producer, const v1::WorkerRecord& record, MonotonicTime now);
+  absl::Status RecoverAnswers(absl::string_view key, const v1::PushResponse& answers);
+  // What follows from the rows: bytes, ready groups, running tickets.
+  absl::Status RebuildFromRows(MonotonicTime now);
 
   // ---- queue_core.cc ----
   std::string Blocker(MonotonicTime now) const;
@@ -378,7 +415,7 @@ class QueueCore {
 
   const StalenessPolicy policy_;
 
-  const std::unique_ptr<TrajectoryStore> store_;
+  const std::unique_ptr<QueueStore> store_;
 
   Ledger ledger_;
 
@@ -479,6 +516,34 @@ class QueueCore {
   uint64_t generated_tokens_ = 0;
 
   uint64_t completed_trajectories_ = 0;
+
+  // ---- records ----
+
+  uint64_t lives_ = 1;
+
+  // As last written.
+  std::string written_head_;
+
+  // By producer id.
+  absl::btree_set<uint64_t> changed_workers_;
+
+  // Keys of answers of identities that are gone.
+  std::vector<std::string> forgotten_answers_;
+
+  std::vector<LineageHistory::Life> written_lives_;
+
+  // During a recovery: who runs a ticket, ...
+  absl::flat_hash_map<uint64_t, uint64_t> recovered_runs_;
+
+  // ... and what was answered to whom.
+  struct RecoveredAnswers {
+    uint64_t next_sequence = 0;
+    std::deque<v1::PushAnswer> answers;
+    std::deque<std::pair<uint64_t, uint64_t>> records;
+  };
+  std::map<uint64_t, RecoveredAnswers> recovered_answers_;
+
+  uint64_t last_write_ = 0;
 };
 
 }  // namespace leeway

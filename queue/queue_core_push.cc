@@ -55,7 +55,9 @@ absl::StatusOr<v1::PushAnswer> QueueCore::Push(const v1::WorkerIdentity& identit
   if (answer.result() == v1::REJECTED || !trajectory->summary.completed) ++worker->failures;
   ++worker->next_sequence;
   worker->answers.push_back(answer);
+  ++worker->unwritten_answers;
   if (worker->answers.size() > kRememberedAnswers) worker->answers.pop_front();
+  MarkChanged(*worker);
   return answer;
 }
 

@@ -543,9 +543,9 @@ TEST(QueueCoreTest, ShortGroupsAreTrainedDownToTheirMinimum) {
   const LeaseResult lease = driver.Lease(1);
   ASSERT_EQ(lease.groups.size(), 1u);
   ASSERT_EQ(lease.groups[0].members.size(), 3u);
-  EXPECT_EQ(*lease.groups[0].members[0], "ticket 1 member 1");
-  EXPECT_EQ(*lease.groups[0].members[1], "ticket 1 member 2");
-  EXPECT_EQ(*lease.groups[0].members[2], "ticket 1 member 3");
+  EXPECT_EQ(**lease.groups[0].members[0]->Load(), "ticket 1 member 1");
+  EXPECT_EQ(**lease.groups[0].members[1]->Load(), "ticket 1 member 2");
+  EXPECT_EQ(**lease.groups[0].members[2]->Load(), "ticket 1 member 3");
   ASSERT_TRUE(driver.Commit(2, {1}).ok());
 
   const v1::Ticket second = driver.Acquire(worker, 4).tickets(0);

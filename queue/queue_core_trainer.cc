@@ -15,18 +15,6 @@ namespace {
 constexpr uint32_t kSnapshotFormat = 1;
 constexpr size_t kDigestLength = 32;
 
-const char* OrderName(StalenessOrder order) {
-  switch (order) {
-    case StalenessOrder::kTicket:
-      return "ticket";
-    case StalenessOrder::kOldest:
-      return "oldest";
-    case StalenessOrder::kReady:
-      return "ready";
-  }
-  return "";
-}
-
 }  // namespace
 
 // ---- lineages -------------------------------------------------------------------------------------------------------
@@ -55,6 +43,18 @@ absl::Status QueueCore::CheckOpen(uint64_t lineage, const std::string& call) con
   LEEWAY_RETURN_IF_ERROR(CheckLineage(lineage));
   if (phase_ == Phase::kOpen) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(call, " before the initial commit of lineage ", lineage));
+}
+
+const char* QueueCore::OrderName(StalenessOrder order) {
+  switch (order) {
+    case StalenessOrder::kTicket:
+      return "ticket";
+    case StalenessOrder::kOldest:
+      return "oldest";
+    case StalenessOrder::kReady:
+      return "ready";
+  }
+  return "";
 }
 
 // ---- snapshot -------------------------------------------------------------------------------------------------------
@@ -147,6 +147,10 @@ absl::Status QueueCore::Restore(uint64_t lineage, uint64_t step, const std::stri
     }
     if (checkpoint) {
       ledger_ = std::move(checkpoint->ledger);
+      if (store_->is_durable()) {
+        ledger_.TrackChanges();
+        ledger_.MarkAllChanged();
+      }
       // No worker runs them and no room is reserved for them here: they are issued again, lowest first.
       for (const TicketRow* row : ledger_.SortedRows()) {
         if (row->state != RowState::kIssued && row->state != RowState::kRunning) continue;
@@ -219,10 +223,15 @@ void QueueCore::RebuildAfterRestore(uint64_t step) {
 }
 
 void QueueCore::AddReady(const TicketRow& row) {
-  const auto key = policy_.KeyOf(row.ticket, OldestVersion(row.versions), ++last_completion_);
+  LEEWAY_CHECK(ledger_.SetCompletion(row.ticket, ++last_completion_).ok()) << row.ticket;
+  IndexReady(row);
+}
+
+void QueueCore::IndexReady(const TicketRow& row) {
+  const auto key = policy_.KeyOf(row.ticket, OldestVersion(row.versions), row.completion);
   ready_.insert({key, row.ticket});
   ready_keys_[row.ticket] = key;
-  if (options_.filter_zero_variance && !IsOrderTicket()) unjudged_.insert(row.ticket);
+  if (options_.filter_zero_variance && !IsOrderTicket() && !row.zero_advantage) unjudged_.insert(row.ticket);
 }
 
 // ---- zero-variance filter -------------------------------------------------------------------------------------------
@@ -348,7 +357,7 @@ absl::StatusOr<LeaseResult> QueueCore::Lease(uint64_t lineage, uint64_t step, Mo
     LeasedGroup group{ticket, row.issue, row.zero_advantage, {}};
     for (uint32_t member = 0; member < row.members.size(); ++member) {
       if (row.members[member].state != MemberRecord::State::kDelivered) continue;
-      LEEWAY_ASSIGN_OR_RETURN(Payload payload, store_->Get({ticket, member}));
+      LEEWAY_ASSIGN_OR_RETURN(auto payload, store_->Get({ticket, member}));
       group.members.push_back(std::move(payload));
     }
     result.groups.push_back(std::move(group));
@@ -356,19 +365,21 @@ absl::StatusOr<LeaseResult> QueueCore::Lease(uint64_t lineage, uint64_t step, Mo
   return result;
 }
 
-absl::StatusOr<std::vector<Payload>> QueueCore::RetireGroup(uint64_t lineage, uint64_t step, uint64_t ticket,
-                                                            const std::string& reason) {
+absl::StatusOr<std::vector<std::shared_ptr<const StoredPayload>>> QueueCore::RetireGroup(uint64_t lineage,
+                                                                                         uint64_t step, uint64_t ticket,
+                                                                                         const std::string& reason) {
+  using Payloads = std::vector<std::shared_ptr<const StoredPayload>>;
   LEEWAY_RETURN_IF_ERROR(CheckOpen(lineage, absl::StrCat("retirement of ticket ", ticket)));
   const TicketRow* row = ledger_.Find(ticket);
   const bool is_repeated = row != nullptr && row->state == RowState::kFailed && row->step == step;
-  if (is_repeated) return std::vector<Payload>();
+  if (is_repeated) return Payloads();
   if (step != step_ || !leased_.contains(ticket)) {
     return absl::FailedPreconditionError(absl::StrCat("ticket ", ticket, " is not leased for step ", step));
   }
-  std::vector<Payload> payloads;
+  Payloads payloads;
   for (uint32_t member = 0; member < row->members.size(); ++member) {
     if (row->members[member].state != MemberRecord::State::kDelivered) continue;
-    LEEWAY_ASSIGN_OR_RETURN(Payload payload, store_->Get({ticket, member}));
+    LEEWAY_ASSIGN_OR_RETURN(auto payload, store_->Get({ticket, member}));
     payloads.push_back(std::move(payload));
   }
   CountFailure(reason);

@@ -120,7 +120,7 @@ TEST(QueueCoreTest, ALeaseIsIdempotentPerStepAndCarriesThePayloads) {
   EXPECT_THAT(Ids(first), ElementsAre(1, 2));
   EXPECT_THAT(Ids(second), ElementsAre(1, 2));
   EXPECT_EQ(second.groups[1].members[1].get(), first.groups[1].members[1].get());
-  EXPECT_EQ(*first.groups[1].members[1], "ticket 2 member 1");
+  EXPECT_EQ(**first.groups[1].members[1]->Load(), "ticket 2 member 1");
   EXPECT_FALSE(driver.core().Lease(driver.lineage(), 2, driver.now()).ok());
   EXPECT_EQ(driver.counts().leased(), 2u);
 }
@@ -158,7 +158,7 @@ TEST(QueueCoreTest, ARetiredGroupIsReplacedInItsBatch) {
   const auto payloads = driver.core().RetireGroup(driver.lineage(), 1, 2, "logprob_mismatch");
   ASSERT_TRUE(payloads.ok());
   ASSERT_EQ(payloads->size(), 2u);
-  EXPECT_EQ(*(*payloads)[0], "ticket 2 member 0");
+  EXPECT_EQ(**(*payloads)[0]->Load(), "ticket 2 member 0");
   driver.Check();
   EXPECT_TRUE(driver.core().RetireGroup(driver.lineage(), 1, 2, "logprob_mismatch")->empty());  // its answer was lost
   EXPECT_FALSE(driver.core().RetireGroup(driver.lineage(), 1, 3, "logprob_mismatch").ok());

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "queue/queue_core.h"
+#include "queue/store/record_keys.h"
 
 namespace leeway {
 
@@ -19,6 +20,9 @@ v1::WorkerIdentity QueueCore::RegisterWorker(const std::string& name, MonotonicT
   }
   Worker& worker = workers_[found->second - 1];
   if (!is_new && worker.alive) LoseWorker(&worker, "registered again");
+  for (const auto& [epoch, first] : worker.answer_records) {
+    forgotten_answers_.push_back(RecordKey(RecordKind::kAnswers, {worker.identity.producer_id(), epoch, first}));
+  }
   Worker fresh;
   fresh.name = name;
   fresh.identity = worker.identity;
@@ -27,6 +31,7 @@ v1::WorkerIdentity QueueCore::RegisterWorker(const std::string& name, MonotonicT
   fresh.trajectories = worker.trajectories;
   fresh.failures = worker.failures;
   worker = std::move(fresh);
+  MarkChanged(worker);
   Changed();
   return worker.identity;
 }
@@ -60,6 +65,7 @@ void QueueCore::LoseWorker(Worker* worker, const std::string& why) {
   worker->lost_because = why;
   worker->limited_until = MonotonicTime::InfiniteFuture();
   worker->wait_cause.clear();
+  MarkChanged(*worker);
   const std::vector<uint64_t> tickets(worker->running.begin(), worker->running.end());
   for (uint64_t ticket : tickets) {
     Suspicion& suspicion = suspicions_[ticket];
@@ -80,6 +86,7 @@ void QueueCore::LoseWorker(Worker* worker, const std::string& why) {
 void QueueCore::SetHolds(Worker* worker, const v1::WeightsVersion& holds) {
   if (worker->holds.lineage() == holds.lineage() && worker->holds.version() == holds.version()) return;
   worker->holds = holds;
+  MarkChanged(*worker);
   if (evaluation_.idle()) return;
   evaluation_.OnHeld(holds);
   is_reach_changed_ = true;
@@ -192,6 +199,7 @@ absl::Status QueueCore::BeginAcquire(const v1::AcquireTicketsRequest& request, M
   if (request.sequence() < worker->acquire_sequence) return Overtaken(*worker, request.sequence());
   worker->last_seen = now;
   SetHolds(worker, request.holds());
+  MarkChanged(*worker);
   if (request.sequence() > worker->acquire_sequence) worker->acquired.clear();
   worker->acquire_sequence = request.sequence();
   // Asked again: what it has already been given is not free.
@@ -225,6 +233,7 @@ absl::StatusOr<v1::AcquireTicketsResponse> QueueCore::AcquireTickets(const v1::W
     cause = AcquireTraining(worker, &free_slots, now, &response);
     if (run_complete()) cause = "run_complete";
     worker->acquired.assign(response.tickets().begin(), response.tickets().end());
+    MarkChanged(*worker);
   }
   if (response.tickets_size() > 0) {
     worker->wait_cause.clear();

@@ -11,8 +11,20 @@
 namespace leeway {
 namespace {
 
-void CallAll(std::vector<std::function<void()>>* callbacks) {
-  for (std::function<void()>& callback : *callbacks) callback();
+// Gives `answer`, or why it can not be given.
+template <typename Response>
+DurableReplies::Reply ReplyWith(std::function<void(absl::StatusOr<Response>)> done, absl::StatusOr<Response> answer) {
+  return [done = std::move(done), answer = std::move(answer)](const absl::Status& status) mutable {
+    status.ok() ? done(std::move(answer)) : done(status);
+  };
+}
+
+// The counts as a response of type `Response`.
+template <typename Response>
+Response WithCounts(const QueueCore& core) {
+  Response response;
+  *response.mutable_counts() = core.counts();
+  return response;
 }
 
 absl::Status ShuttingDown() { return absl::UnavailableError("the queue is shutting down"); }
@@ -42,45 +54,58 @@ QueueFrontend::QueueFrontend(QueueFrontendOptions options, std::unique_ptr<Queue
       file_system_(file_system),
       clock_(clock),
       on_due_earlier_(std::move(on_due_earlier)),
-      core_(std::move(core)) {
+      core_(std::move(core)),
+      store_(core_->store()),
+      replies_(std::make_shared<DurableReplies>()) {
   MutexLock lock(&mutex_);
   announced_due_ = NextDueLocked();
 }
 
 // ---- the lock, and what follows it ---------------------------------------------------------------------------------
 
-template <typename Section>
-auto QueueFrontend::WithCore(Section section) {
-  Callbacks callbacks;
-  auto result = [&] {
+template <typename Result, typename Section>
+void QueueFrontend::WithCore(Section section, Done<Result> done) {
+  Outcome outcome;
+  {
     MutexLock lock(&mutex_);
     // Read under the lock: the core's time must not go backwards.
     const MonotonicTime now = clock_->Now();
-    auto value = section(core_.get(), now);
-    Settled(now, &callbacks);
-    return value;
-  }();
-  CallAll(&callbacks);
-  return result;
+    outcome.replies.push_back(ReplyWith<Result>(std::move(done), section(core_.get(), now)));
+    Settled(now, &outcome);
+  }
+  Release(std::move(outcome));
 }
 
-void QueueFrontend::Settled(MonotonicTime now, Callbacks* callbacks) {
-  if (core_->changes() != attempted_changes_) AttemptAll(now, callbacks);
+void QueueFrontend::Settled(MonotonicTime now, Outcome* outcome) {
+  if (core_->changes() != attempted_changes_) AttemptAll(now, outcome);
   const MonotonicTime due = NextDueLocked();
   if (due < announced_due_) {
     announced_due_ = due;
-    callbacks->push_back(on_due_earlier_);
+    outcome->is_due_earlier = true;
   }
+  outcome->number = core_->WriteChanges();
 }
 
-void QueueFrontend::AttemptAll(MonotonicTime now, Callbacks* callbacks) {
+void QueueFrontend::Release(Outcome outcome) {
+  if (outcome.is_due_earlier) on_due_earlier_();
+  if (outcome.replies.empty()) return;
+  if (!store_->is_durable()) {
+    for (DurableReplies::Reply& reply : outcome.replies) reply(absl::OkStatus());
+    return;
+  }
+  const uint64_t number = outcome.number;
+  for (DurableReplies::Reply& reply : outcome.replies) replies_->Add(number, std::move(reply));
+  store_->WhenDurable(number, [replies = replies_, number] { replies->OnDurable(number); });
+}
+
+void QueueFrontend::AttemptAll(MonotonicTime now, Outcome* outcome) {
   // What one wait is given (or asks for: a sync step admits its groups) can help or hurt another: until nothing moves.
   // Every further round needs a wait answered or a step asked for the first time, so there are few.
   const size_t max_rounds = waits_.size() + 2;
   for (size_t round = 0; round < max_rounds; ++round) {
     const uint64_t changes = core_->changes();
     for (auto it = waits_.begin(); it != waits_.end();) {
-      it = Attempt(&*it, it->deadline <= now, now, callbacks) ? waits_.erase(it) : std::next(it);
+      it = Attempt(&*it, it->deadline <= now, now, outcome) ? waits_.erase(it) : std::next(it);
     }
     attempted_changes_ = changes;
     if (core_->changes() == changes) return;
@@ -100,17 +125,18 @@ MonotonicTime QueueFrontend::NextDue() {
 }
 
 void QueueFrontend::RunDue() {
-  Callbacks callbacks;
+  Outcome outcome;
   std::vector<std::string> events;
   {
     MutexLock lock(&mutex_);
     const MonotonicTime now = clock_->Now();
     events = core_->Tick(now);
-    AttemptAll(now, &callbacks);
+    AttemptAll(now, &outcome);
+    Settled(now, &outcome);
     announced_due_ = NextDueLocked();
   }
   for (const std::string& event : events) LEEWAY_LOG_INFO("{}", event);
-  CallAll(&callbacks);
+  Release(std::move(outcome));
 }
 
 void QueueFrontend::ForgiveSilence(absl::Duration pause) {
@@ -130,6 +156,7 @@ void QueueFrontend::Shutdown() {
   for (Wait& wait : waits) {
     wait.tickets_done ? wait.tickets_done(ShuttingDown()) : wait.lease_done(ShuttingDown());
   }
+  replies_->Shutdown();
   for (const auto& [id, end] : hooks) end();
 }
 
@@ -169,7 +196,7 @@ QueueFrontend::WaitId QueueFrontend::LeaseBatch(const v1::LeaseBatchRequest& req
 QueueFrontend::WaitId QueueFrontend::StartWait(Wait wait, uint64_t wait_ms) {
   const absl::Duration limit =
       std::min(absl::Milliseconds(static_cast<int64_t>(std::min<uint64_t>(wait_ms, INT32_MAX))), options_.max_wait);
-  Callbacks callbacks;
+  Outcome outcome;
   WaitId id = 0;
   {
     MutexLock lock(&mutex_);
@@ -179,14 +206,15 @@ QueueFrontend::WaitId QueueFrontend::StartWait(Wait wait, uint64_t wait_ms) {
     absl::Status begun;
     if (wait.tickets_done && !shut_down_) begun = core_->BeginAcquire(wait.tickets, now);
     // Those that came before are served first.
-    if (core_->changes() != attempted_changes_) AttemptAll(now, &callbacks);
+    if (core_->changes() != attempted_changes_) AttemptAll(now, &outcome);
     if (!begun.ok()) {
-      callbacks.push_back([done = std::move(wait.tickets_done), begun] { done(begun); });
-    } else if (!Attempt(&wait, wait.deadline <= now, now, &callbacks))
+      outcome.replies.push_back(ReplyWith<v1::AcquireTicketsResponse>(std::move(wait.tickets_done), begun));
+    } else if (!Attempt(&wait, wait.deadline <= now, now, &outcome)) {
       waits_.push_back(std::move(wait));
-    Settled(now, &callbacks);
+    }
+    Settled(now, &outcome);
   }
-  CallAll(&callbacks);
+  Release(std::move(outcome));
   return id;
 }
 
@@ -201,130 +229,150 @@ bool QueueFrontend::Cancel(WaitId id) {
   return false;
 }
 
-bool QueueFrontend::Attempt(Wait* wait, bool is_last, MonotonicTime now, Callbacks* callbacks) {
+bool QueueFrontend::Attempt(Wait* wait, bool is_last, MonotonicTime now, Outcome* outcome) {
   if (wait->tickets_done) {
     absl::StatusOr<v1::AcquireTicketsResponse> answer = ShuttingDown();
     if (!shut_down_) {
       answer = core_->AcquireTickets(wait->tickets.identity(), wait->tickets.sequence(), now);
     }
     if (answer.ok() && answer->tickets_size() == 0 && !is_last && !IsFinal(answer->cause())) return false;
-    callbacks->push_back([done = std::move(wait->tickets_done), answer = std::move(answer)] { done(answer); });
+    outcome->replies.push_back(ReplyWith(std::move(wait->tickets_done), std::move(answer)));
     return true;
   }
   absl::StatusOr<LeaseResult> answer = ShuttingDown();
   if (!shut_down_) answer = core_->Lease(wait->lease.lineage(), wait->lease.step(), now);
   if (answer.ok() && answer->groups.empty() && !is_last && !IsFinal(answer->cause)) return false;
-  callbacks->push_back([done = std::move(wait->lease_done), answer = std::move(answer)] { done(answer); });
+  outcome->replies.push_back(ReplyWith(std::move(wait->lease_done), std::move(answer)));
   return true;
 }
 
-// ---- calls that answer at once -------------------------------------------------------------------------------------
+// ---- calls that answer as soon as they are durable -----------------------------------------------------------------
 
-absl::StatusOr<v1::RegisterResponse> QueueFrontend::Register(const v1::RegisterRequest& request) {
+void QueueFrontend::Register(const v1::RegisterRequest& request, Done<v1::RegisterResponse> done) {
   if (!IsWorkerName(request.name())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("name: \"", CutText(request.name()), "\" is not 1 to 64 letters, digits, '-', '_', '.', ':'"));
+    return done(absl::InvalidArgumentError(
+        absl::StrCat("name: \"", CutText(request.name()), "\" is not 1 to 64 letters, digits, '-', '_', '.', ':'")));
   }
   if (request.run_fingerprint() != options_.run_fingerprint) {
-    return absl::FailedPreconditionError(
+    return done(absl::FailedPreconditionError(
         absl::StrCat("worker ", request.name(), " was started with another configuration: its fingerprint is \"",
-                     CutText(request.run_fingerprint()), "\", the queue's is \"", options_.run_fingerprint, "\""));
+                     CutText(request.run_fingerprint()), "\", the queue's is \"", options_.run_fingerprint, "\"")));
   }
-  v1::RegisterResponse response;
-  *response.mutable_identity() = WithCore([&](QueueCore* core, MonotonicTime now) LEEWAY_NO_THREAD_SAFETY_ANALYSIS {
-    const v1::WorkerIdentity identity = core->RegisterWorker(request.name(), now);
-    names_[identity.producer_id()] = request.name();
-    return identity;
-  });
-  response.set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options_.heartbeat_interval));
-  response.set_lease_ms(absl::ToInt64Milliseconds(options_.worker_lease));
-  response.set_max_chunk_bytes(options_.max_chunk_bytes);
-  response.set_max_trajectory_bytes(options_.max_trajectory_bytes);
-  LEEWAY_LOG_INFO("worker {} registered as producer {} epoch {}", request.name(), response.identity().producer_id(),
-                  response.identity().epoch());
-  return response;
+  const auto section = [&](QueueCore* core, MonotonicTime now) {
+    v1::RegisterResponse response;
+    *response.mutable_identity() = core->RegisterWorker(request.name(), now);
+    response.set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options_.heartbeat_interval));
+    response.set_lease_ms(absl::ToInt64Milliseconds(options_.worker_lease));
+    response.set_max_chunk_bytes(options_.max_chunk_bytes);
+    response.set_max_trajectory_bytes(options_.max_trajectory_bytes);
+    response.set_max_unanswered_pushes(options_.max_unanswered_pushes);
+    response.set_max_unanswered_bytes(options_.max_unanswered_bytes);
+    LEEWAY_LOG_INFO("worker {} registered as producer {} epoch {}", request.name(), response.identity().producer_id(),
+                    response.identity().epoch());
+    return response;
+  };
+  WithCore<v1::RegisterResponse>(section, std::move(done));
 }
 
-absl::StatusOr<v1::HeartbeatResponse> QueueFrontend::Heartbeat(const v1::HeartbeatRequest& request) {
-  return WithCore([&](QueueCore* core, MonotonicTime now) { return core->Heartbeat(request, now); });
+void QueueFrontend::Heartbeat(const v1::HeartbeatRequest& request, Done<v1::HeartbeatResponse> done) {
+  WithCore<v1::HeartbeatResponse>([&](QueueCore* core, MonotonicTime now) { return core->Heartbeat(request, now); },
+                                  std::move(done));
 }
 
-absl::StatusOr<v1::AllocateLineageResponse> QueueFrontend::AllocateLineage(const v1::AllocateLineageRequest& request) {
+void QueueFrontend::AllocateLineage(const v1::AllocateLineageRequest& request, Done<v1::AllocateLineageResponse> done) {
   MutexLock lineage_lock(&lineage_mutex_);
-  v1::AllocateLineageResponse response = WithCore([&](QueueCore* core, MonotonicTime) {
-    v1::AllocateLineageResponse allocated;
+  const auto section = [&](QueueCore* core, MonotonicTime) -> absl::StatusOr<v1::AllocateLineageResponse> {
+    v1::AllocateLineageResponse response;
     v1::WeightsVersion committed;
-    allocated.set_lineage(core->AllocateLineage(&committed));
-    if (committed.version() != 0) *allocated.mutable_committed() = committed;
-    return allocated;
-  });
-  if (!options_.lineage_path.empty()) {
-    LEEWAY_RETURN_IF_ERROR(
-        file_system_->WriteFileAtomically(options_.lineage_path, absl::StrCat(response.lineage(), "\n")));
+    response.set_lineage(core->AllocateLineage(&committed));
+    if (committed.version() != 0) *response.mutable_committed() = committed;
+    return response;
+  };
+  // Its answer waits for the file as well: the lineage must survive the loss of the store.
+  auto file = std::make_shared<absl::Status>(absl::UnavailableError("not written yet"));
+  uint64_t lineage = 0;
+  Outcome outcome;
+  {
+    MutexLock lock(&mutex_);
+    const MonotonicTime now = clock_->Now();
+    absl::StatusOr<v1::AllocateLineageResponse> response = section(core_.get(), now);
+    lineage = response->lineage();
+    outcome.replies.push_back([done = std::move(done), file, response](const absl::Status& status) {
+      if (!status.ok()) return done(status);
+      file->ok() ? done(response) : done(*file);
+    });
+    Settled(now, &outcome);
   }
-  LEEWAY_LOG_INFO("trainer {} has lineage {}", CutText(request.trainer()), response.lineage());
-  return response;
+  *file = options_.lineage_path.empty()
+              ? absl::OkStatus()
+              : file_system_->WriteFileAtomically(options_.lineage_path, absl::StrCat(lineage, "\n"));
+  LEEWAY_LOG_INFO("trainer {} has lineage {}", CutText(request.trainer()), lineage);
+  Release(std::move(outcome));
 }
 
-absl::StatusOr<v1::RestoreResponse> QueueFrontend::Restore(const v1::RestoreRequest& request) {
-  return WithCore([&](QueueCore* core, MonotonicTime now) -> absl::StatusOr<v1::RestoreResponse> {
+void QueueFrontend::Restore(const v1::RestoreRequest& request, Done<v1::RestoreResponse> done) {
+  const auto section = [&](QueueCore* core, MonotonicTime now) -> absl::StatusOr<v1::RestoreResponse> {
     LEEWAY_RETURN_IF_ERROR(core->Restore(request.lineage(), request.step(), request.ledger_snapshot(), now));
-    v1::RestoreResponse response;
-    *response.mutable_counts() = core->counts();
-    return response;
-  });
+    return WithCounts<v1::RestoreResponse>(*core);
+  };
+  WithCore<v1::RestoreResponse>(section, std::move(done));
 }
 
-absl::StatusOr<v1::CommitResponse> QueueFrontend::Commit(const v1::CommitRequest& request) {
-  return WithCore([&](QueueCore* core, MonotonicTime now) -> absl::StatusOr<v1::CommitResponse> {
+void QueueFrontend::Commit(const v1::CommitRequest& request, Done<v1::CommitResponse> done) {
+  const auto section = [&](QueueCore* core, MonotonicTime now) -> absl::StatusOr<v1::CommitResponse> {
     LEEWAY_RETURN_IF_ERROR(core->Commit(request, now));
-    v1::CommitResponse response;
-    *response.mutable_counts() = core->counts();
-    return response;
-  });
+    return WithCounts<v1::CommitResponse>(*core);
+  };
+  WithCore<v1::CommitResponse>(section, std::move(done));
 }
 
-absl::StatusOr<v1::SettleResponse> QueueFrontend::Settle(const v1::SettleRequest& request) {
-  return WithCore([&](QueueCore* core, MonotonicTime) -> absl::StatusOr<v1::SettleResponse> {
+void QueueFrontend::Settle(const v1::SettleRequest& request, Done<v1::SettleResponse> done) {
+  const auto section = [&](QueueCore* core, MonotonicTime) -> absl::StatusOr<v1::SettleResponse> {
     LEEWAY_RETURN_IF_ERROR(core->Settle(request.lineage(), request.step()));
-    v1::SettleResponse response;
-    *response.mutable_counts() = core->counts();
-    return response;
-  });
+    return WithCounts<v1::SettleResponse>(*core);
+  };
+  WithCore<v1::SettleResponse>(section, std::move(done));
 }
 
-absl::StatusOr<v1::LedgerSnapshotResponse> QueueFrontend::LedgerSnapshot(const v1::LedgerSnapshotRequest& request) {
-  return WithCore([&](QueueCore* core, MonotonicTime) -> absl::StatusOr<v1::LedgerSnapshotResponse> {
+void QueueFrontend::LedgerSnapshot(const v1::LedgerSnapshotRequest& request, Done<v1::LedgerSnapshotResponse> done) {
+  const auto section = [&](QueueCore* core, MonotonicTime) -> absl::StatusOr<v1::LedgerSnapshotResponse> {
     v1::LedgerSnapshotResponse response;
     LEEWAY_ASSIGN_OR_RETURN(*response.mutable_snapshot(), core->Snapshot(request.lineage()));
     return response;
+  };
+  WithCore<v1::LedgerSnapshotResponse>(section, std::move(done));
+}
+
+void QueueFrontend::RetireGroup(const v1::RetireGroupRequest& request, Done<v1::RetireGroupResponse> done) {
+  if (!IsFailureCode(request.reason())) {
+    return done(absl::InvalidArgumentError(
+        absl::StrCat("reason: \"", CutText(request.reason()), "\" is not 1 to 64 of a-z, 0-9 and '_'")));
+  }
+  using Payloads = std::vector<std::shared_ptr<const StoredPayload>>;
+  const auto section = [&](QueueCore* core, MonotonicTime) {
+    return core->RetireGroup(request.lineage(), request.step(), request.ticket(), request.reason());
+  };
+  WithCore<Payloads>(section, [this, request, done = std::move(done)](absl::StatusOr<Payloads> payloads) {
+    if (!payloads.ok()) return done(payloads.status());
+    for (const auto& payload : *payloads) {
+      const absl::StatusOr<Payload> bytes = payload->Load();
+      quarantine_->Keep(absl::StrCat("group retired: ", request.reason()), "trainer",
+                        bytes.ok() ? **bytes : bytes.status().ToString());
+    }
+    LEEWAY_LOG_WARNING("group {} was retired in step {}: {}", request.ticket(), request.step(), request.reason());
+    done(v1::RetireGroupResponse());
   });
 }
 
-absl::StatusOr<v1::RetireGroupResponse> QueueFrontend::RetireGroup(const v1::RetireGroupRequest& request) {
-  if (!IsFailureCode(request.reason())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("reason: \"", CutText(request.reason()), "\" is not 1 to 64 of a-z, 0-9 and '_'"));
-  }
-  LEEWAY_ASSIGN_OR_RETURN(const std::vector<Payload> payloads, WithCore([&](QueueCore* core, MonotonicTime) {
-                            return core->RetireGroup(request.lineage(), request.step(), request.ticket(),
-                                                     request.reason());
-                          }));
-  for (const Payload& payload : payloads) {
-    quarantine_->Keep(absl::StrCat("group retired: ", request.reason()), "trainer", *payload);
-  }
-  LEEWAY_LOG_WARNING("group {} was retired in step {}: {}", request.ticket(), request.step(), request.reason());
-  return v1::RetireGroupResponse();
-}
-
-absl::StatusOr<v1::FenceWorkerResponse> QueueFrontend::FenceWorker(const v1::FenceWorkerRequest& request) {
+void QueueFrontend::FenceWorker(const v1::FenceWorkerRequest& request, Done<v1::FenceWorkerResponse> done) {
   const std::string reason = CutText(request.reason());
-  LEEWAY_RETURN_IF_ERROR(WithCore([&](QueueCore* core, MonotonicTime now) {
-    return core->FenceWorker(request.lineage(), request.identity(), reason, now);
-  }));
-  LEEWAY_LOG_WARNING("producer {} epoch {} was fenced by the trainer: {}", request.identity().producer_id(),
-                     request.identity().epoch(), reason);
-  return v1::FenceWorkerResponse();
+  const auto section = [&](QueueCore* core, MonotonicTime now) -> absl::StatusOr<v1::FenceWorkerResponse> {
+    LEEWAY_RETURN_IF_ERROR(core->FenceWorker(request.lineage(), request.identity(), reason, now));
+    LEEWAY_LOG_WARNING("producer {} epoch {} was fenced by the trainer: {}", request.identity().producer_id(),
+                       request.identity().epoch(), reason);
+    return v1::FenceWorkerResponse();
+  };
+  WithCore<v1::FenceWorkerResponse>(section, std::move(done));
 }
 
 v1::StatusResponse QueueFrontend::Status() {
@@ -334,13 +382,22 @@ v1::StatusResponse QueueFrontend::Status() {
   return response;
 }
 
-v1::DrainResponse QueueFrontend::Drain() {
-  return WithCore([&](QueueCore* core, MonotonicTime now) {
+void QueueFrontend::Drain(Done<v1::DrainResponse> done) {
+  const auto section = [](QueueCore* core, MonotonicTime now) {
     core->Drain(now);
-    v1::DrainResponse response;
-    *response.mutable_counts() = core->counts();
-    return response;
-  });
+    return WithCounts<v1::DrainResponse>(*core);
+  };
+  WithCore<v1::DrainResponse>(section, std::move(done));
+}
+
+void QueueFrontend::AfterAnswers(std::function<void()> done) {
+  Outcome outcome;
+  outcome.replies.push_back([done = std::move(done)](const absl::Status&) { done(); });
+  {
+    MutexLock lock(&mutex_);
+    outcome.number = core_->WriteChanges();
+  }
+  Release(std::move(outcome));
 }
 
 // ---- pushes --------------------------------------------------------------------------------------------------------
@@ -352,22 +409,33 @@ std::unique_ptr<QueueFrontend::PushSession> QueueFrontend::NewPushSession() {
   return std::unique_ptr<PushSession>(new PushSession(this));
 }
 
-absl::Status QueueFrontend::PushSession::Handle(v1::PushRequest* request, v1::PushResponse* response) {
-  LEEWAY_RETURN_IF_ERROR(CheckIdentity(request->identity()));
+void QueueFrontend::PushSession::Handle(v1::PushRequest* request, Answered done) {
+  if (absl::Status known = CheckIdentity(request->identity()); !known.ok()) {
+    // Behind the answers to what came before.
+    frontend_->AfterAnswers([done = std::move(done), known] { done(v1::PushResponse(), known); });
+    return;
+  }
   std::vector<Arrived> arrived;
   // What arrived whole before a broken chunk is still delivered and answered.
   absl::Status status = Collect(request, &arrived);
 
+  if (arrived.empty() && status.ok()) return done(v1::PushResponse(), status);
+
+  v1::PushResponse response;
   std::vector<Refused> refused;
-  Callbacks callbacks;
-  if (!arrived.empty()) {
+  Outcome outcome;
+  {
     MutexLock lock(&frontend_->mutex_);
-    if (absl::Status delivered = Deliver(&arrived, response, &refused); !delivered.ok()) status = delivered;
-    frontend_->Settled(frontend_->clock_->Now(), &callbacks);
+    if (absl::Status delivered = Deliver(&arrived, &response, &refused); !delivered.ok()) status = delivered;
+    frontend_->Settled(frontend_->clock_->Now(), &outcome);
   }
-  CallAll(&callbacks);
+  // In quarantine before the worker hears of it.
   for (const Refused& one : refused) frontend_->quarantine_->Keep(one.reason, name_, one.bytes);
-  return status;
+  outcome.replies.insert(outcome.replies.begin(), [done = std::move(done), response = std::move(response),
+                                                   status = std::move(status)](const absl::Status& durable) mutable {
+    durable.ok() ? done(std::move(response), status) : done(v1::PushResponse(), durable);
+  });
+  frontend_->Release(std::move(outcome));
 }
 
 absl::Status QueueFrontend::PushSession::CheckIdentity(const v1::WorkerIdentity& identity) {
@@ -375,7 +443,7 @@ absl::Status QueueFrontend::PushSession::CheckIdentity(const v1::WorkerIdentity&
     identity_ = identity;
     MutexLock lock(&frontend_->mutex_);
     LEEWAY_RETURN_IF_ERROR(frontend_->core_->CheckIdentity(identity));
-    name_ = frontend_->names_[identity.producer_id()];
+    name_ = frontend_->core_->WorkerName(identity.producer_id());
     return absl::OkStatus();
   }
   if (identity.producer_id() == identity_.producer_id() && identity.epoch() == identity_.epoch()) {

@@ -19,7 +19,9 @@
 #include "leeway/v1/queue.pb.h"
 #include "queue/door/quarantine.h"
 #include "queue/door/validation.h"
+#include "queue/durable_replies.h"
 #include "queue/queue_core.h"
+#include "queue/store/queue_store.h"
 #include "rpc/chunks.h"
 
 namespace leeway {
@@ -34,6 +36,9 @@ struct QueueFrontendOptions {
   // Handed to workers; the core judges by its own copies.
   absl::Duration heartbeat_interval = absl::Seconds(1);
   absl::Duration worker_lease = absl::Seconds(10);
+  // What a worker may have on the wire without an answer.
+  uint64_t max_unanswered_pushes = 1024;
+  uint64_t max_unanswered_bytes = 64 << 20;
   // No long poll lasts longer, whatever it asks for.
   absl::Duration max_wait = absl::Seconds(60);
   // File that holds the newest lineage (its folder exists), so that none is ever given twice. Empty: kept in memory
@@ -50,8 +55,9 @@ absl::StatusOr<uint64_t> ReadLastLineage(FileSystem* file_system, const std::str
 //
 // Threads: thread-safe. One mutex guards the core; parsing and validation happen outside of it. Callbacks (`done`) are
 // called without a lock, on the thread that made the answer possible (or on the caller's, before the call returns), and
-// must not block. Time: every wait has a deadline. Call RunDue() at NextDue() at the latest; `on_due_earlier` says when
-// NextDue() has moved forward.
+// must not block. Durability: with a durable store every answer waits until the store has written what it tells; while
+// the disk fails none goes out, and at Shutdown those still waiting end with UNAVAILABLE. Time: every wait has a
+// deadline. Call RunDue() at NextDue() at the latest; `on_due_earlier` says when NextDue() has moved forward.
 class QueueFrontend {
  public:
   // `quarantine`, `file_system` and `clock` must outlive it. `on_due_earlier` is called without the lock, from any
@@ -61,11 +67,14 @@ class QueueFrontend {
   QueueFrontend(const QueueFrontend&) = delete;
   QueueFrontend& operator=(const QueueFrontend&) = delete;
 
+  template <typename Response>
+  using Done = std::function<void(absl::StatusOr<Response>)>;
+
   // ---- long polls
   // ----------------------------------------------------------------------------------------------------------------
   using WaitId = uint64_t;
-  using TicketsDone = std::function<void(absl::StatusOr<v1::AcquireTicketsResponse>)>;
-  using LeaseDone = std::function<void(absl::StatusOr<LeaseResult>)>;
+  using TicketsDone = Done<v1::AcquireTicketsResponse>;
+  using LeaseDone = Done<LeaseResult>;
 
   // `done` is called once: as soon as there is something to give or it is certain that there will be nothing (draining,
   // run complete, a checkpoint is wanted), at the end of wait_ms with the cause, at Shutdown with UNAVAILABLE; never
@@ -97,25 +106,28 @@ class QueueFrontend {
   class PushSession;
   std::unique_ptr<PushSession> NewPushSession();
 
-  // ---- calls that answer at once
+  // ---- calls that answer as soon as they are durable
   // -------------------------------------------------------------------------------------------------
   // FAILED_PRECONDITION names both fingerprints.
-  absl::StatusOr<v1::RegisterResponse> Register(const v1::RegisterRequest& request) LEEWAY_EXCLUDES(mutex_);
-  absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request) LEEWAY_EXCLUDES(mutex_);
-  // Durable before it returns. INTERNAL and such: the file could not be written; asking again gives a newer lineage.
-  absl::StatusOr<v1::AllocateLineageResponse> AllocateLineage(const v1::AllocateLineageRequest& request)
+  void Register(const v1::RegisterRequest& request, Done<v1::RegisterResponse> done) LEEWAY_EXCLUDES(mutex_);
+  void Heartbeat(const v1::HeartbeatRequest& request, Done<v1::HeartbeatResponse> done) LEEWAY_EXCLUDES(mutex_);
+  // In the file too before it is told. INTERNAL and such: that could not be written; asking again gives a newer
+  // lineage.
+  void AllocateLineage(const v1::AllocateLineageRequest& request, Done<v1::AllocateLineageResponse> done)
       LEEWAY_EXCLUDES(mutex_, lineage_mutex_);
-  absl::StatusOr<v1::RestoreResponse> Restore(const v1::RestoreRequest& request) LEEWAY_EXCLUDES(mutex_);
-  absl::StatusOr<v1::CommitResponse> Commit(const v1::CommitRequest& request) LEEWAY_EXCLUDES(mutex_);
-  absl::StatusOr<v1::SettleResponse> Settle(const v1::SettleRequest& request) LEEWAY_EXCLUDES(mutex_);
-  absl::StatusOr<v1::LedgerSnapshotResponse> LedgerSnapshot(const v1::LedgerSnapshotRequest& request)
+  void Restore(const v1::RestoreRequest& request, Done<v1::RestoreResponse> done) LEEWAY_EXCLUDES(mutex_);
+  void Commit(const v1::CommitRequest& request, Done<v1::CommitResponse> done) LEEWAY_EXCLUDES(mutex_);
+  void Settle(const v1::SettleRequest& request, Done<v1::SettleResponse> done) LEEWAY_EXCLUDES(mutex_);
+  void LedgerSnapshot(const v1::LedgerSnapshotRequest& request, Done<v1::LedgerSnapshotResponse> done)
       LEEWAY_EXCLUDES(mutex_);
   // The group's trajectories go to the quarantine.
-  absl::StatusOr<v1::RetireGroupResponse> RetireGroup(const v1::RetireGroupRequest& request) LEEWAY_EXCLUDES(mutex_);
-  absl::StatusOr<v1::FenceWorkerResponse> FenceWorker(const v1::FenceWorkerRequest& request) LEEWAY_EXCLUDES(mutex_);
-  // Everything but `report`.
+  void RetireGroup(const v1::RetireGroupRequest& request, Done<v1::RetireGroupResponse> done) LEEWAY_EXCLUDES(mutex_);
+  void FenceWorker(const v1::FenceWorkerRequest& request, Done<v1::FenceWorkerResponse> done) LEEWAY_EXCLUDES(mutex_);
+  void Drain(Done<v1::DrainResponse> done) LEEWAY_EXCLUDES(mutex_);
+  // As things are now, durable or not. Everything but `report`.
   v1::StatusResponse Status() LEEWAY_EXCLUDES(mutex_);
-  v1::DrainResponse Drain() LEEWAY_EXCLUDES(mutex_);
+  // Calls `done` after the answers to everything that came before.
+  void AfterAnswers(std::function<void()> done) LEEWAY_EXCLUDES(mutex_);
 
   const QueueFrontendOptions& options() const { return options_; }
 
@@ -129,20 +141,28 @@ class QueueFrontend {
     v1::LeaseBatchRequest lease;
     LeaseDone lease_done;
   };
-  // What is to be called after the lock is released.
-  using Callbacks = std::vector<std::function<void()>>;
+  // What a section under the lock leaves to be done after it.
+  struct Outcome {
+    // Go out once write `number` is durable.
+    std::vector<DurableReplies::Reply> replies;
+    uint64_t number = 0;
+    // NextDue() moved forward.
+    bool is_due_earlier = false;
+  };
 
   WaitId StartWait(Wait wait, uint64_t wait_ms) LEEWAY_EXCLUDES(mutex_);
-  // Asks the core for what `wait` wants. True: answered (in `callbacks`); `is_last`: empty answers count too.
-  bool Attempt(Wait* wait, bool is_last, MonotonicTime now, Callbacks* callbacks) LEEWAY_REQUIRES(mutex_);
+  // Asks the core for what `wait` wants. True: answered (in `outcome`); `is_last`: empty answers count too.
+  bool Attempt(Wait* wait, bool is_last, MonotonicTime now, Outcome* outcome) LEEWAY_REQUIRES(mutex_);
   // Ends a section that may have changed the core: answers the waits that can be answered, in the order in which they
-  // came.
-  void Settled(MonotonicTime now, Callbacks* callbacks) LEEWAY_REQUIRES(mutex_);
-  void AttemptAll(MonotonicTime now, Callbacks* callbacks) LEEWAY_REQUIRES(mutex_);
+  // came, and writes what changed.
+  void Settled(MonotonicTime now, Outcome* outcome) LEEWAY_REQUIRES(mutex_);
+  // Without the lock, right after the section.
+  void Release(Outcome outcome) LEEWAY_EXCLUDES(mutex_);
+  void AttemptAll(MonotonicTime now, Outcome* outcome) LEEWAY_REQUIRES(mutex_);
   MonotonicTime NextDueLocked() const LEEWAY_REQUIRES(mutex_);
-  // Calls `section(core, now)` under the lock, then answers waits, and returns what it returned.
-  template <typename Section>
-  auto WithCore(Section section) LEEWAY_EXCLUDES(mutex_);
+  // Calls `section(core, now)` under the lock and answers waits; `done` gets what it returned, once that is durable.
+  template <typename Result, typename Section>
+  void WithCore(Section section, Done<Result> done) LEEWAY_EXCLUDES(mutex_);
 
   const QueueFrontendOptions options_;
   Quarantine* const quarantine_;
@@ -165,17 +185,21 @@ class QueueFrontend {
   bool shut_down_ LEEWAY_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<uint64_t, std::function<void()>> shutdown_hooks_ LEEWAY_GUARDED_BY(mutex_);
   uint64_t next_shutdown_hook_ LEEWAY_GUARDED_BY(mutex_) = 1;
-  // Producer id -> name, for the quarantine.
-  absl::flat_hash_map<uint64_t, std::string> names_ LEEWAY_GUARDED_BY(mutex_);
+
+  QueueStore* const store_;
+  // Shared with the store's callbacks.
+  const std::shared_ptr<DurableReplies> replies_;
 };
 
 // Puts chunks together, checks what they hold, gives it to the core, answers in order.
 class QueueFrontend::PushSession {
  public:
-  // Adds the answers to what `request` completes to `response`. Not OK: the stream has to end with this status, after
-  // `response` is sent: ABORTED (fenced), FAILED_PRECONDITION (gap), INVALID_ARGUMENT (broken chunks, changed
-  // identity), OUT_OF_RANGE. `request` is moved from.
-  absl::Status Handle(v1::PushRequest* request, v1::PushResponse* response) LEEWAY_EXCLUDES(frontend_->mutex_);
+  // `done` is called once, in the order of the calls: with the answers to what `request` completes (there may be none),
+  // once they are durable. Not OK: the stream has to end with this status, after the answers are sent: ABORTED
+  // (fenced), FAILED_PRECONDITION (gap), INVALID_ARGUMENT (broken chunks, changed identity), OUT_OF_RANGE, UNAVAILABLE
+  // (shutdown). `request` is moved from.
+  using Answered = std::function<void(v1::PushResponse answers, const absl::Status& status)>;
+  void Handle(v1::PushRequest* request, Answered done) LEEWAY_EXCLUDES(frontend_->mutex_);
 
  private:
   friend class QueueFrontend;

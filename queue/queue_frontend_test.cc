@@ -16,6 +16,7 @@
 #include "queue/fake_trajectory.h"
 #include "queue/queue_core_test_driver.h"
 #include "queue/store/memory_store.h"
+#include "queue/synchronous_frontend.h"
 
 namespace leeway {
 namespace {
@@ -58,7 +59,7 @@ class QueueFrontendTest : public ::testing::Test {
     absl::StatusOr<std::unique_ptr<QueueCore>> core =
         QueueCore::Create(std::move(core_options), std::make_unique<FillableStore>(&disk_full_));
     ASSERT_TRUE(core.ok()) << core.status();
-    frontend_ = std::make_unique<QueueFrontend>(options, *std::move(core), &quarantine_, file_system_, &clock_,
+    frontend_ = std::make_unique<SynchronousFrontend>(options, *std::move(core), &quarantine_, file_system_, &clock_,
                                                 [this] { ++due_earlier_; });
   }
 
@@ -131,7 +132,11 @@ class QueueFrontendTest : public ::testing::Test {
   }
   static std::string Handle(QueueFrontend::PushSession* session, v1::PushRequest* request) {
     v1::PushResponse response;
-    const absl::Status status = session->Handle(request, &response);
+    absl::Status status = absl::InternalError("not answered");
+    session->Handle(request, [&](v1::PushResponse answers, const absl::Status& end) {
+      response = std::move(answers);
+      status = end;
+    });
     std::string text;
     for (const v1::PushAnswer& answer : response.answers()) {
       if (!text.empty()) text += ", ";
@@ -149,7 +154,7 @@ class QueueFrontendTest : public ::testing::Test {
   bool disk_full_ = false;
   FileSystem* file_system_ = &faulty_;
   Quarantine quarantine_{RealFileSystem(), "", 0};
-  std::unique_ptr<QueueFrontend> frontend_;
+  std::unique_ptr<SynchronousFrontend> frontend_;
   uint64_t lineage_ = 0;
   int due_earlier_ = 0;
   // The number of the last request for tickets, of any worker.

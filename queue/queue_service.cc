@@ -13,13 +13,16 @@
 namespace leeway {
 namespace {
 
-// A call that is answered before its handler returns.
+// A call whose answer may come later than its handler returns, on another thread; gRPC keeps the reactor and `response`
+// until it is finished.
 template <class Response>
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, absl::StatusOr<Response> result,
-                                 Response* response) {
+grpc::ServerUnaryReactor* Later(grpc::CallbackServerContext* context, Response* response,
+                                const std::function<void(QueueFrontend::Done<Response>)>& call) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (result.ok()) *response = *std::move(result);
-  reactor->Finish(ToGrpcStatus(result.status()));
+  call([reactor, response](absl::StatusOr<Response> result) {
+    if (result.ok()) *response = *std::move(result);
+    reactor->Finish(ToGrpcStatus(result.status()));
+  });
   return reactor;
 }
 
@@ -60,13 +63,17 @@ class PushHandler final : public StreamHandler<v1::PushRequest> {
   }
 
   void OnMessage(v1::PushRequest* request) override {
-    v1::PushResponse response;
-    absl::Status status = session_->Handle(request, &response);
-    // Never refused for space: a message is answered by one message, and reading pauses while many wait.
-    if (response.answers_size() > 0) stream_->Write(std::move(response));
-    if (!status.ok()) stream_->Finish(std::move(status));
+    // A message is answered by at most one message; reading pauses while many answers are to come, so none is refused
+    // for space.
+    stream_->ExpectWrite();
+    session_->Handle(request, [stream = stream_](v1::PushResponse response, const absl::Status& status) {
+      response.answers_size() > 0 ? static_cast<void>(stream->Write(std::move(response))) : stream->ForgoWrite();
+      if (!status.ok()) stream->Finish(status);
+    });
   }
-  void OnHalfClose() override { stream_->Finish(absl::OkStatus()); }
+  void OnHalfClose() override {
+    frontend_->AfterAnswers([stream = stream_] { stream->Finish(absl::OkStatus()); });
+  }
   void OnEnd(const absl::Status&) override { frontend_->RemoveShutdownHook(hook_); }
 
  private:
@@ -83,7 +90,8 @@ class QueueService final : public v1::Queue::CallbackService {
 
   grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context, const v1::RegisterRequest* request,
                                      v1::RegisterResponse* response) override {
-    return Answer(context, frontend_->Register(*request), response);
+    return Later<v1::RegisterResponse>(context, response,
+                                       [&](auto done) { frontend_->Register(*request, std::move(done)); });
   }
 
   grpc::ServerUnaryReactor* AcquireTickets(grpc::CallbackServerContext*, const v1::AcquireTicketsRequest* request,
@@ -102,18 +110,21 @@ class QueueService final : public v1::Queue::CallbackService {
 
   grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context, const v1::HeartbeatRequest* request,
                                       v1::HeartbeatResponse* response) override {
-    return Answer(context, frontend_->Heartbeat(*request), response);
+    return Later<v1::HeartbeatResponse>(context, response,
+                                        [&](auto done) { frontend_->Heartbeat(*request, std::move(done)); });
   }
 
   grpc::ServerUnaryReactor* AllocateLineage(grpc::CallbackServerContext* context,
                                             const v1::AllocateLineageRequest* request,
                                             v1::AllocateLineageResponse* response) override {
-    return Answer(context, frontend_->AllocateLineage(*request), response);
+    return Later<v1::AllocateLineageResponse>(
+        context, response, [&](auto done) { frontend_->AllocateLineage(*request, std::move(done)); });
   }
 
   grpc::ServerUnaryReactor* Restore(grpc::CallbackServerContext* context, const v1::RestoreRequest* request,
                                     v1::RestoreResponse* response) override {
-    return Answer(context, frontend_->Restore(*request), response);
+    return Later<v1::RestoreResponse>(context, response,
+                                      [&](auto done) { frontend_->Restore(*request, std::move(done)); });
   }
 
   grpc::ServerWriteReactor<v1::LeaseBatchResponse>* LeaseBatch(grpc::CallbackServerContext*,
@@ -138,40 +149,47 @@ class QueueService final : public v1::Queue::CallbackService {
 
   grpc::ServerUnaryReactor* Commit(grpc::CallbackServerContext* context, const v1::CommitRequest* request,
                                    v1::CommitResponse* response) override {
-    return Answer(context, frontend_->Commit(*request), response);
+    return Later<v1::CommitResponse>(context, response,
+                                     [&](auto done) { frontend_->Commit(*request, std::move(done)); });
   }
 
   grpc::ServerUnaryReactor* Settle(grpc::CallbackServerContext* context, const v1::SettleRequest* request,
                                    v1::SettleResponse* response) override {
-    return Answer(context, frontend_->Settle(*request), response);
+    return Later<v1::SettleResponse>(context, response,
+                                     [&](auto done) { frontend_->Settle(*request, std::move(done)); });
   }
 
   grpc::ServerUnaryReactor* LedgerSnapshot(grpc::CallbackServerContext* context,
                                            const v1::LedgerSnapshotRequest* request,
                                            v1::LedgerSnapshotResponse* response) override {
-    return Answer(context, frontend_->LedgerSnapshot(*request), response);
+    return Later<v1::LedgerSnapshotResponse>(context, response,
+                                             [&](auto done) { frontend_->LedgerSnapshot(*request, std::move(done)); });
   }
 
   grpc::ServerUnaryReactor* RetireGroup(grpc::CallbackServerContext* context, const v1::RetireGroupRequest* request,
                                         v1::RetireGroupResponse* response) override {
-    return Answer(context, frontend_->RetireGroup(*request), response);
+    return Later<v1::RetireGroupResponse>(context, response,
+                                          [&](auto done) { frontend_->RetireGroup(*request, std::move(done)); });
   }
 
   grpc::ServerUnaryReactor* FenceWorker(grpc::CallbackServerContext* context, const v1::FenceWorkerRequest* request,
                                         v1::FenceWorkerResponse* response) override {
-    return Answer(context, frontend_->FenceWorker(*request), response);
+    return Later<v1::FenceWorkerResponse>(context, response,
+                                          [&](auto done) { frontend_->FenceWorker(*request, std::move(done)); });
   }
 
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const v1::StatusRequest*,
                                    v1::StatusResponse* response) override {
-    absl::StatusOr<v1::StatusResponse> status = frontend_->Status();
-    fill_report_(status->mutable_report());
-    return Answer(context, std::move(status), response);
+    *response = frontend_->Status();
+    fill_report_(response->mutable_report());
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
   }
 
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest*,
                                   v1::DrainResponse* response) override {
-    return Answer(context, absl::StatusOr<v1::DrainResponse>(frontend_->Drain()), response);
+    return Later<v1::DrainResponse>(context, response, [&](auto done) { frontend_->Drain(std::move(done)); });
   }
 
  private:

@@ -22,11 +22,6 @@ bool IsOpen(RowState state) {
          state == RowState::kRewound;
 }
 
-// Rows that a snapshot restores with all members missing, hence without tokens.
-bool LosesMembers(RowState state) {
-  return state == RowState::kIssued || state == RowState::kRunning || state == RowState::kRewound;
-}
-
 bool HasVoidVersion(const TicketRow& row, const LineageHistory& history) {
   if (row.versions.empty()) return !history.Exists(row.issued_at.lineage(), row.issued_at.version());
   return std::any_of(row.versions.begin(), row.versions.end(),
@@ -48,11 +43,24 @@ uint32_t TicketRow::CountMembers(MemberRecord::State in_state) const {
 
 // ---- the table ------------------------------------------------------------------------------------------------------
 
+void Ledger::MarkChanged(uint64_t ticket) {
+  if (is_tracking_) changes_.rows.insert(ticket);
+}
+
+void Ledger::MarkRangeChanged(uint64_t first) {
+  if (is_tracking_) changes_.folded.insert(first);
+}
+
+void Ledger::SetClosed(uint64_t ticket, bool is_closed) {
+  const bool has_changed = is_closed ? dead_.Add(ticket) : dead_.Remove(ticket);
+  if (has_changed && is_tracking_) changes_.closed_blocks.insert(ticket / TicketSet::kBlockIds);
+}
+
 void Ledger::AddToIndices(const TicketRow& row) {
   if (row.state == RowState::kIssued) issued_.insert(row.ticket);
   if (row.state == RowState::kRewound) rewound_.insert(row.ticket);
   if (IsOpen(row.state)) open_.insert(row.ticket);
-  if (IsClosed(row.state)) dead_.Add(row.ticket);
+  if (IsClosed(row.state)) SetClosed(row.ticket, true);
   if (IsClosed(row.state) || row.state == RowState::kTrained) by_step_.insert({row.step, row.ticket});
 }
 
@@ -60,7 +68,7 @@ void Ledger::RemoveFromIndices(const TicketRow& row) {
   issued_.erase(row.ticket);
   rewound_.erase(row.ticket);
   open_.erase(row.ticket);
-  dead_.Remove(row.ticket);
+  SetClosed(row.ticket, false);
   by_step_.erase({row.step, row.ticket});
 }
 
@@ -71,6 +79,7 @@ void Ledger::Move(TicketRow* row, RowState to, uint64_t step) {
   row->step = step;
   ++counts_[Index(to)];
   AddToIndices(*row);
+  MarkChanged(row->ticket);
 }
 
 const TicketRow* Ledger::MakeRow(uint64_t ticket, uint32_t issue, const v1::WeightsVersion& issued_at) {
@@ -83,6 +92,7 @@ const TicketRow* Ledger::MakeRow(uint64_t ticket, uint32_t issue, const v1::Weig
   ++counts_[Index(RowState::kIssued)];
   last_issue_ = std::max(last_issue_, issue);
   AddToIndices(*row);
+  MarkChanged(ticket);
   std::unique_ptr<TicketRow>& place = rows_[ticket];
   place = std::move(row);
   return place.get();
@@ -143,6 +153,7 @@ absl::Status Ledger::Deliver(uint64_t ticket, uint32_t member, const VersionUse&
   }
   row->members[member] = MemberRecord{MemberRecord::State::kDelivered, reward, bytes};
   AddVersions(versions, &row->versions);
+  MarkChanged(ticket);
   return absl::OkStatus();
 }
 
@@ -153,6 +164,7 @@ absl::Status Ledger::FailMember(uint64_t ticket, uint32_t member) {
         absl::StrCat("fail member: ticket ", ticket, " is not missing member ", member));
   }
   row->members[member].state = MemberRecord::State::kFailed;
+  MarkChanged(ticket);
   return absl::OkStatus();
 }
 
@@ -173,6 +185,13 @@ absl::Status Ledger::ReturnToIssued(uint64_t ticket) {
   return absl::OkStatus();
 }
 
+absl::Status Ledger::SetCompletion(uint64_t ticket, uint64_t completion) {
+  LEEWAY_ASSIGN_OR_RETURN(TicketRow * row, FindIn(ticket, {RowState::kReady}, "set completion"));
+  row->completion = completion;
+  MarkChanged(ticket);
+  return absl::OkStatus();
+}
+
 absl::Status Ledger::Lease(uint64_t ticket, uint64_t step) {
   return Transition(ticket, {RowState::kReady}, RowState::kLeased, step, "lease");
 }
@@ -180,6 +199,7 @@ absl::Status Ledger::Lease(uint64_t ticket, uint64_t step) {
 absl::Status Ledger::SetZeroAdvantage(uint64_t ticket, bool zero_advantage) {
   LEEWAY_ASSIGN_OR_RETURN(TicketRow * row, FindIn(ticket, {RowState::kReady}, "set zero advantage"));
   row->zero_advantage = zero_advantage;
+  MarkChanged(ticket);
   return absl::OkStatus();
 }
 
@@ -247,17 +267,21 @@ void Ledger::Fold(uint64_t ticket) {
   ++folded_counts_[Index(row.state)];
   by_step_.erase({row.step, ticket});
   rows_.erase(found);
+  MarkChanged(ticket);
 
   auto next = folded_.upper_bound(ticket);
   uint64_t last = ticket;
   if (next != folded_.end() && next->first == ticket + 1) {
     last = next->second;
+    MarkRangeChanged(next->first);
     next = folded_.erase(next);
   }
   if (next != folded_.begin() && std::prev(next)->second + 1 == ticket) {
     std::prev(next)->second = last;
+    MarkRangeChanged(std::prev(next)->first);
   } else {
     folded_.insert({ticket, last});
+    MarkRangeChanged(ticket);
   }
 }
 
@@ -267,6 +291,8 @@ void Ledger::RemoveFromFolded(uint64_t ticket) {
   folded_.erase(range);
   if (first < ticket) folded_.insert({first, ticket - 1});
   if (ticket < last) folded_.insert({ticket + 1, last});
+  MarkRangeChanged(first);
+  MarkRangeChanged(ticket + 1);
 }
 
 bool Ledger::IsFolded(uint64_t ticket) const {
@@ -410,101 +436,6 @@ absl::Status Ledger::CheckConservation() const {
     return absl::InternalError("an index disagrees with the rows");
   }
   return absl::OkStatus();
-}
-
-// ---- snapshot -------------------------------------------------------------------------------------------------------
-
-void Ledger::Save(v1::LedgerSnapshot* snapshot) const {
-  snapshot->set_group_size(group_size_);
-  snapshot->set_next_ticket(next_ticket_);
-  snapshot->set_settled_step(settled_step_);
-  snapshot->set_last_issue(last_issue_);
-  *snapshot->mutable_counts() = counts();
-  for (const TicketRow* row : SortedRows()) {
-    v1::LedgerRow* saved = snapshot->add_rows();
-    saved->set_ticket(row->ticket);
-    saved->set_issue(row->issue);
-    saved->set_state(static_cast<uint32_t>(row->state));
-    *saved->mutable_issued_at() = row->issued_at;
-    saved->set_step(row->step);
-    if (LosesMembers(row->state)) continue;
-    for (const LineageUse& use : row->versions) {
-      for (uint64_t number : {use.lineage, use.oldest, use.newest}) saved->add_versions(number);
-    }
-  }
-  uint64_t end = 0;
-  uint64_t last_dead = 0;
-  for (const auto& [first, last] : folded_) {
-    snapshot->add_folded(first - end);
-    snapshot->add_folded(last - first + 1);
-    end = last + 1;
-  }
-  for (uint64_t ticket : dead_.ToVector()) {
-    if (rows_.contains(ticket)) continue;
-    snapshot->add_folded_dead(ticket - last_dead);
-    last_dead = ticket;
-  }
-}
-
-absl::StatusOr<Ledger> Ledger::Load(const v1::LedgerSnapshot& snapshot, uint32_t group_size) {
-  Ledger ledger(group_size);
-  ledger.next_ticket_ = snapshot.next_ticket();
-  ledger.settled_step_ = snapshot.settled_step();
-  ledger.last_issue_ = snapshot.last_issue();
-  const v1::LedgerCounts& counts = snapshot.counts();
-  ledger.issued_total_ = counts.issued_total();
-  ledger.counts_ = {0,
-                    counts.issued(),
-                    counts.running(),
-                    counts.ready(),
-                    counts.leased(),
-                    counts.trained(),
-                    counts.settled(),
-                    counts.filtered(),
-                    counts.stale(),
-                    counts.failed(),
-                    counts.cancelled(),
-                    counts.rewound()};
-  ledger.folded_counts_ = ledger.counts_;
-  for (const v1::LedgerRow& saved : snapshot.rows()) {
-    if (saved.state() == 0 || saved.state() >= kRowStates || saved.versions_size() % 3 != 0) {
-      return absl::DataLossError(absl::StrCat("ledger snapshot: row of ticket ", saved.ticket(), " is malformed"));
-    }
-    auto row = std::make_unique<TicketRow>();
-    row->ticket = saved.ticket();
-    row->issue = saved.issue();
-    row->state = static_cast<RowState>(saved.state());
-    row->issued_at = saved.issued_at();
-    row->step = saved.step();
-    if (LosesMembers(row->state)) row->members.resize(group_size);
-    for (int i = 0; i < saved.versions_size(); i += 3) {
-      row->versions.push_back(LineageUse{saved.versions(i), saved.versions(i + 1), saved.versions(i + 2)});
-    }
-    --ledger.folded_counts_[saved.state()];
-    ledger.AddToIndices(*row);
-    ledger.rows_[saved.ticket()] = std::move(row);
-  }
-  if (snapshot.folded_size() % 2 != 0) return absl::DataLossError("ledger snapshot: folded ranges are malformed");
-  uint64_t end = 0;
-  for (int i = 0; i < snapshot.folded_size(); i += 2) {
-    const uint64_t first = end + snapshot.folded(i);
-    end = first + snapshot.folded(i + 1);
-    if (first == 0 || end <= first || end > ledger.next_ticket_) {
-      return absl::DataLossError("ledger snapshot: folded ranges are malformed");
-    }
-    ledger.folded_.insert({first, end - 1});
-  }
-  uint64_t dead = 0;
-  for (uint64_t difference : snapshot.folded_dead()) {
-    dead += difference;
-    if (!ledger.IsFolded(dead))
-      return absl::DataLossError(absl::StrCat("ledger snapshot: ticket ", dead, " is not folded"));
-    ledger.dead_.Add(dead);
-  }
-  if (absl::Status consistent = ledger.CheckConservation(); !consistent.ok()) {
-    return absl::DataLossError(absl::StrCat("ledger snapshot: ", consistent.message()));
-  }
-  return ledger;
 }
 
 }  // namespace leeway

@@ -34,7 +34,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "leeway/v1/queue.pb.h"
+#include "leeway/v1/queue_records.pb.h"
 #include "leeway/v1/queue_snapshot.pb.h"
 #include "leeway/v1/types.pb.h"
 #include "queue/ledger/lineage_history.h"
@@ -86,6 +88,8 @@ struct TicketRow {
   std::vector<MemberRecord> members;
   // Takes part in its step with advantage 0.
   bool zero_advantage = false;
+  // Ready: its number in the order in which groups became ready.
+  uint64_t completion = 0;
 
   uint32_t CountMembers(MemberRecord::State in_state) const;
 };
@@ -114,6 +118,8 @@ class Ledger {
   absl::Status FailMember(uint64_t ticket, uint32_t member);
   // REQUIRES running, no member missing, at least one delivered.
   absl::Status MarkReady(uint64_t ticket);
+  // REQUIRES ready.
+  absl::Status SetCompletion(uint64_t ticket, uint64_t completion);
   // REQUIRES running. Members that were delivered or failed stay so.
   absl::Status ReturnToIssued(uint64_t ticket);
   // REQUIRES ready.
@@ -187,6 +193,34 @@ class Ledger {
   // contradicts.
   static absl::StatusOr<Ledger> Load(const v1::LedgerSnapshot& snapshot, uint32_t group_size);
 
+  // ---- records of a durable queue -----------------------------------------------------------------------------------
+
+  // What has to be written again, or (row, range or block gone) to be removed.
+  struct Changes {
+    absl::btree_set<uint64_t> rows;           // tickets
+    absl::btree_set<uint64_t> folded;         // first tickets of ranges
+    absl::btree_set<uint64_t> closed_blocks;  // blocks of closed tickets
+  };
+  // From now on changes are remembered until they are taken.
+  void TrackChanges() { is_tracking_ = true; }
+  // Everything has changed: nothing of this ledger was ever written.
+  void MarkAllChanged();
+  // What the caller keeps beside a row has changed.
+  void MarkChanged(uint64_t ticket);
+  Changes TakeChanges();
+  static void SaveRow(const TicketRow& row, v1::RowRecord* record);
+  void SaveCounters(v1::HeadRecord* head) const;
+  // Ids below next_ticket() without a row: first -> last.
+  const absl::btree_map<uint64_t, uint64_t>& folded() const { return folded_; }
+  const TicketSet& closed() const { return dead_; }
+
+  // An empty ledger becomes the one that was written: the counters first, then rows, ranges and blocks, each kind
+  // ascending; at the end CheckConservation. DATA_LOSS names what is malformed.
+  absl::Status RecoverCounters(const v1::HeadRecord& head);
+  absl::Status RecoverRow(uint64_t ticket, const v1::RowRecord& record);
+  absl::Status RecoverFolded(uint64_t first, uint64_t last);
+  absl::Status RecoverClosedBlock(uint64_t block, absl::string_view bitmap);
+
  private:
   absl::StatusOr<TicketRow*> FindIn(uint64_t ticket, std::initializer_list<RowState> states,
                                     const char* transition) const;
@@ -194,6 +228,8 @@ class Ledger {
   void Move(TicketRow* row, RowState to, uint64_t step);
   absl::Status Transition(uint64_t ticket, std::initializer_list<RowState> from, RowState to, uint64_t step,
                           const char* name);
+  void MarkRangeChanged(uint64_t first);
+  void SetClosed(uint64_t ticket, bool is_closed);
   void AddToIndices(const TicketRow& row);
   void RemoveFromIndices(const TicketRow& row);
   const TicketRow* MakeRow(uint64_t ticket, uint32_t issue, const v1::WeightsVersion& issued_at);
@@ -239,6 +275,10 @@ class Ledger {
 
   // Trained and closed rows in rows_, by their step: what SettleThrough folds.
   absl::btree_set<std::pair<uint64_t, uint64_t>> by_step_;
+
+  bool is_tracking_ = false;
+
+  Changes changes_;
 };
 
 }  // namespace leeway

@@ -70,4 +70,24 @@ std::vector<uint64_t> TicketSet::ToVector() const {
   return ids;
 }
 
+std::string TicketSet::Block(uint64_t block) const {
+  constexpr uint64_t kWords = kBlockIds / kBits;
+  std::string bitmap(kBlockIds / 8, '\0');
+  bool is_empty = true;
+  for (uint64_t i = 0; i < kWords && block * kWords + i < words_.size(); ++i) {
+    const uint64_t word = words_[block * kWords + i];
+    is_empty &= word == 0;
+    for (uint64_t byte = 0; byte < 8; ++byte) bitmap[i * 8 + byte] = static_cast<char>(word >> (8 * byte) & 0xff);
+  }
+  return is_empty ? "" : bitmap;
+}
+
+bool TicketSet::AddBlock(uint64_t block, absl::string_view bitmap) {
+  if (bitmap.size() != kBlockIds / 8) return false;
+  for (uint64_t i = 0; i < kBlockIds; ++i) {
+    if ((static_cast<uint8_t>(bitmap[i / 8]) >> (i % 8) & 1) != 0) Add(block * kBlockIds + i);
+  }
+  return true;
+}
+
 }  // namespace leeway

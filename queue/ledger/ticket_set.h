@@ -2,7 +2,10 @@
 #define LEEWAY_QUEUE_LEDGER_TICKET_SET_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include "absl/strings/string_view.h"
 
 namespace leeway {
 
@@ -20,6 +23,13 @@ class TicketSet {
   uint64_t CountUpTo(uint64_t id) const;
   // Ascending. O(largest id).
   std::vector<uint64_t> ToVector() const;
+
+  // For records: the members in [block * kBlockIds, (block + 1) * kBlockIds) as a bitmap of kBlockIds / 8 bytes,
+  // lowest id first; empty when there are none.
+  static constexpr uint64_t kBlockIds = 2048;
+  std::string Block(uint64_t block) const;
+  // Adds the members of a block. False: the bytes are not a block.
+  bool AddBlock(uint64_t block, absl::string_view bitmap);
 
  private:
   void AddToTree(uint64_t word, int32_t by);

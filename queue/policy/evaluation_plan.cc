@@ -1,8 +1,11 @@
 #include "queue/policy/evaluation_plan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "queue/store/record_keys.h"
 
 namespace leeway {
 namespace {
@@ -37,15 +40,24 @@ bool EvaluationPlan::OnCommit(const v1::WeightsVersion& weights, const std::vect
   return true;
 }
 
+template <typename Predicate>
+void EvaluationPlan::Forget(Predicate is_forgotten) {
+  for (const Evaluation& evaluation : evaluations_) {
+    if (is_forgotten(evaluation)) forgotten_.push_back(evaluation.weights);
+  }
+  evaluations_.erase(std::remove_if(evaluations_.begin(), evaluations_.end(), is_forgotten), evaluations_.end());
+}
+
 void EvaluationPlan::OnRestore(uint64_t step) {
-  const auto is_later = [&](const Evaluation& evaluation) { return evaluation.weights.version() > step; };
-  evaluations_.erase(std::remove_if(evaluations_.begin(), evaluations_.end(), is_later), evaluations_.end());
+  Forget([&](const Evaluation& evaluation) { return evaluation.weights.version() > step; });
   unfinished_ = std::count_if(evaluations_.begin(), evaluations_.end(), [](const Evaluation& e) { return !e.is_over; });
 }
 
 void EvaluationPlan::OnHeld(const v1::WeightsVersion& weights) {
   for (Evaluation& evaluation : evaluations_) {
-    if (SameVersion(evaluation.weights, weights)) evaluation.was_held = true;
+    if (!SameVersion(evaluation.weights, weights) || evaluation.was_held) continue;
+    evaluation.was_held = true;
+    evaluation.has_changed = true;
   }
 }
 
@@ -79,6 +91,7 @@ std::vector<EvaluationPlan::Assignment> EvaluationPlan::Acquire(uint64_t worker,
     while (assignments.size() < max_episodes && !evaluation.pending.empty()) {
       const uint32_t id = *evaluation.pending.begin();
       evaluation.pending.erase(evaluation.pending.begin());
+      evaluation.has_changed = true;
       Episode& episode = evaluation.episodes[id - 1];
       episode.state = Episode::State::kAssigned;
       episode.worker = worker;
@@ -93,6 +106,7 @@ void EvaluationPlan::WorkerLost(uint64_t worker) {
   for (Evaluation& evaluation : evaluations_) {
     if (evaluation.is_over) continue;
     evaluation.members.erase(worker);
+    evaluation.has_changed = true;
     for (uint32_t id = 1; id <= evaluation.episodes.size(); ++id) {
       Episode& episode = evaluation.episodes[id - 1];
       if (episode.state != Episode::State::kAssigned || episode.worker != worker) continue;
@@ -134,6 +148,7 @@ v1::PushResult EvaluationPlan::Push(uint64_t worker, const TrajectorySummary& su
   if (!summary.completed && summary.failure_code == "version_gone") {
     // Not the episode's fault: another worker may still hold the version.
     evaluation->members.erase(worker);
+    evaluation->has_changed = true;
     evaluation->episodes[key.ticket() - 1].state = Episode::State::kPending;
     evaluation->pending.insert(key.ticket());
     return v1::ACCEPTED;
@@ -164,6 +179,7 @@ void EvaluationPlan::Fail(uint64_t worker, const v1::EpisodeKey& key) {
 }
 
 void EvaluationPlan::Finish(Evaluation* evaluation, uint32_t id, std::optional<double> reward) {
+  evaluation->has_changed = true;
   Episode& episode = evaluation->episodes[id - 1];
   episode.state = Episode::State::kDone;
   episode.reward = reward;
@@ -197,6 +213,7 @@ void EvaluationPlan::End(Evaluation* evaluation) {
   evaluation->result.set_failed(evaluation->result.failed() + missing);
   evaluation->result.set_complete(true);
   evaluation->is_over = true;
+  evaluation->has_changed = true;
   evaluation->members.clear();
   evaluation->pending.clear();
   evaluation->episodes.clear();
@@ -212,8 +229,7 @@ void EvaluationPlan::Prune() {
   }
   if (ends.size() <= kKeptResults) return;
   std::sort(ends.rbegin(), ends.rend());
-  const auto is_old = [&](const Evaluation& e) { return e.is_over && e.end_number <= ends[kKeptResults]; };
-  evaluations_.erase(std::remove_if(evaluations_.begin(), evaluations_.end(), is_old), evaluations_.end());
+  Forget([&](const Evaluation& e) { return e.is_over && e.end_number <= ends[kKeptResults]; });
 }
 
 std::vector<std::string> EvaluationPlan::Tick(MonotonicTime now) {
@@ -268,6 +284,83 @@ std::vector<v1::EvaluationResult> EvaluationPlan::Results() const {
     results.push_back(evaluation.is_over ? evaluation.result : ResultOf(evaluation));
   }
   return results;
+}
+
+// ---- records --------------------------------------------------------------------------------------------------------
+
+void EvaluationPlan::TakeChanges(std::vector<StoreRecord>* records) {
+  const auto key_of = [](const v1::WeightsVersion& weights) {
+    return RecordKey(RecordKind::kEvaluation, {weights.lineage(), weights.version()});
+  };
+  for (const v1::WeightsVersion& weights : forgotten_) records->push_back({key_of(weights), std::nullopt});
+  forgotten_.clear();
+  for (Evaluation& evaluation : evaluations_) {
+    if (!evaluation.has_changed) continue;
+    evaluation.has_changed = false;
+    v1::EvaluationRecord record;
+    *record.mutable_weights() = evaluation.weights;
+    record.set_was_held(evaluation.was_held);
+    for (uint64_t member : evaluation.members) record.add_members(member);
+    record.set_is_over(evaluation.is_over);
+    record.set_end_number(evaluation.end_number);
+    *record.mutable_result() = evaluation.result;
+    for (const Episode& episode : evaluation.episodes) {
+      record.add_states(static_cast<uint32_t>(episode.state));
+      record.add_workers(episode.worker);
+      record.add_issues(episode.issue);
+      record.add_rewards(episode.reward.value_or(std::numeric_limits<double>::quiet_NaN()));
+    }
+    records->push_back({key_of(evaluation.weights), record.SerializeAsString()});
+  }
+}
+
+void EvaluationPlan::SaveCounters(v1::HeadRecord* head) const {
+  *head->mutable_evaluation_newest() = newest_;
+  head->set_evaluation_ends(ends_);
+  head->set_evaluation_last_issue(issues_.empty() ? 0 : *std::max_element(issues_.begin(), issues_.end()));
+}
+
+void EvaluationPlan::RecoverCounters(const v1::HeadRecord& head) {
+  newest_ = head.evaluation_newest();
+  ends_ = head.evaluation_ends();
+  // Issue numbers of one id need only rise.
+  std::fill(issues_.begin(), issues_.end(), head.evaluation_last_issue());
+}
+
+absl::Status EvaluationPlan::RecoverEvaluation(const v1::EvaluationRecord& record, MonotonicTime now) {
+  Evaluation& evaluation = evaluations_.emplace_back();
+  evaluation.has_changed = false;
+  evaluation.weights = record.weights();
+  evaluation.deadline = now + options_.deadline;
+  evaluation.was_held = record.was_held();
+  evaluation.members.insert(record.members().begin(), record.members().end());
+  evaluation.is_over = record.is_over();
+  evaluation.end_number = record.end_number();
+  evaluation.result = record.result();
+  if (record.is_over()) return absl::OkStatus();
+  const int episodes = record.states_size();
+  bool is_malformed =
+      record.workers_size() != episodes || record.issues_size() != episodes || record.rewards_size() != episodes;
+  for (uint32_t state : record.states()) is_malformed |= state > static_cast<uint32_t>(Episode::State::kDone);
+  if (is_malformed) {
+    return absl::DataLossError(absl::StrCat("the evaluation of version ", record.weights().version(), " is malformed"));
+  }
+  if (episodes != static_cast<int>(options_.episodes)) {
+    // The run goes on with another eval.episodes: this one can not be finished as it was begun.
+    forgotten_.push_back(evaluation.weights);
+    evaluations_.pop_back();
+    return absl::OkStatus();
+  }
+  ++unfinished_;
+  for (int i = 0; i < episodes; ++i) {
+    Episode& episode = evaluation.episodes.emplace_back();
+    episode.state = static_cast<Episode::State>(record.states(i));
+    episode.worker = record.workers(i);
+    episode.issue = record.issues(i);
+    if (!std::isnan(record.rewards(i))) episode.reward = record.rewards(i);
+    if (episode.state == Episode::State::kPending) evaluation.pending.insert(evaluation.pending.end(), i + 1);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace leeway

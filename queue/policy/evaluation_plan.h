@@ -10,11 +10,14 @@
 #include <vector>
 
 #include "absl/container/btree_set.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "leeway/v1/queue.pb.h"
+#include "leeway/v1/queue_records.pb.h"
 #include "leeway/v1/types.pb.h"
 #include "queue/ledger/trajectory_summary.h"
+#include "queue/store/queue_store.h"
 
 namespace leeway {
 
@@ -93,6 +96,16 @@ class EvaluationPlan {
   // Of every unfinished evaluation and the kKeptResults that finished last, oldest version first.
   std::vector<v1::EvaluationResult> Results() const;
 
+  // ---- records of a durable queue ----
+
+  // Adds a record for every evaluation that has changed since the last call, and removals of forgotten ones.
+  void TakeChanges(std::vector<StoreRecord>* records);
+  void SaveCounters(v1::HeadRecord* head) const;
+  // A new plan becomes the one that was written, counters first, then evaluations ascending. Those that are not over
+  // have all of their time again. DATA_LOSS: malformed.
+  void RecoverCounters(const v1::HeadRecord& head);
+  absl::Status RecoverEvaluation(const v1::EvaluationRecord& record, MonotonicTime now);
+
   static constexpr size_t kKeptResults = 64;
   // Longer than a worker needs for a swap, in all but broken cases.
   static constexpr absl::Duration kHolderPatience = absl::Seconds(10);
@@ -124,11 +137,15 @@ class EvaluationPlan {
     bool is_over = false;
     // Rises from one end to the next.
     uint64_t end_number = 0;
+    // Since TakeChanges.
+    bool has_changed = true;
   };
 
   bool IsInReach(const Evaluation& evaluation, uint64_t worker, const v1::WeightsVersion& holds) const;
   // The unfinished evaluation in which `key` is the latest assignment of its id.
   Evaluation* FindAssigned(const v1::EpisodeKey& key);
+  template <typename Predicate>
+  void Forget(Predicate is_forgotten);
   void Finish(Evaluation* evaluation, uint32_t id, std::optional<double> reward);
   void End(Evaluation* evaluation);
   // Forgets the results that have been known longest, beyond kKeptResults.
@@ -153,6 +170,9 @@ class EvaluationPlan {
 
   // Last issue number given, by id - 1.
   std::vector<uint32_t> issues_;
+
+  // Evaluations that were forgotten since TakeChanges.
+  std::vector<v1::WeightsVersion> forgotten_;
 };
 
 }  // namespace leeway

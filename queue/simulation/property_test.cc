@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "queue/queue_core.h"
+#include "queue/store/fake_queue_store.h"
 #include "queue/store/memory_store.h"
 
 namespace leeway {
@@ -47,8 +48,10 @@ struct Checkpoint {
 
 class Simulation {
  public:
-  // `is_tight`: order `ticket`, and bytes for little more than one batch.
-  explicit Simulation(uint64_t seed, bool is_tight = false) : random_(seed) {
+  // `is_tight`: order `ticket`, and bytes for little more than one batch. `is_durable`: the queue alone is killed again
+  // and again, and goes on from its store.
+  explicit Simulation(uint64_t seed, bool is_tight = false, bool is_durable = false)
+      : random_(seed), is_durable_(is_durable) {
     StalenessOptions& staleness = options_.staleness;
     staleness.order =
         Pick({StalenessOrder::kTicket, StalenessOrder::kTicket, StalenessOrder::kOldest, StalenessOrder::kReady});
@@ -99,6 +102,7 @@ class Simulation {
   }
 
   uint64_t largest_lag() const { return largest_lag_; }
+  int restarts() const { return restarts_; }
   const QueueCoreOptions& options() const { return options_; }
 
  private:
@@ -126,7 +130,66 @@ class Simulation {
 
   void NewCore() {
     options_.last_lineage = lineage_;
+    if (is_durable_) {
+      core_ = *QueueCore::Create(options_, std::make_unique<FakeQueueStore>(), now_);
+      return;
+    }
     core_ = *QueueCore::Create(options_, std::make_unique<MemoryStore>());
+  }
+
+  FakeQueueStore* store() { return static_cast<FakeQueueStore*>(core_->store()); }
+
+  // What happened so far reaches the disk.
+  void Save() {
+    if (!is_durable_) return;
+    core_->WriteChanges();
+    store()->MakeAllDurable();
+  }
+
+  // The queue is killed: a new one knows what is on the disk, and nothing else.
+  void RestartQueue() {
+    auto core = QueueCore::Create(options_, store()->Crash(), now_);
+    ASSERT_TRUE(core.ok()) << core.status() << "\n" << Describe();
+    core_ = *std::move(core);
+    ++restarts_;
+    Check();
+  }
+
+  // Everything that a queue tells, but for what depends on the time.
+  std::string Observe() {
+    v1::StatusResponse status;
+    core_->FillStatus(now_, &status);
+    status.clear_waits();
+    for (v1::WorkerStatus& worker : *status.mutable_workers()) {
+      worker.clear_seconds_since_heartbeat();
+      worker.clear_report();
+    }
+    const auto snapshot = core_->Snapshot(lineage_);
+    std::string text = status.ShortDebugString() + (snapshot.ok() ? *snapshot : snapshot.status().ToString());
+    for (const SimulatedWorker& worker : workers_) {
+      for (const auto& [sequence, expected] : worker.answers) {
+        const auto answer = core_->RememberedAnswer(worker.identity, sequence);
+        text += answer.has_value() ? answer->SerializeAsString() : "-";
+      }
+    }
+    return text;
+  }
+
+  // A call that a client repeats when it hears no answer: sometimes the queue dies before it is durable, sometimes
+  // after it. `same` compares what the two were told in the second case.
+  template <typename Call, typename Same>
+  auto Repeatable(Call call, Same same) {
+    auto result = call();
+    if (is_durable_ && Below(12) == 0) {
+      const bool is_answer_lost = Below(2) == 0;
+      is_answer_lost ? Save() : static_cast<void>(core_->WriteChanges());
+      RestartQueue();
+      auto again = call();
+      EXPECT_TRUE(!is_answer_lost || same(result, again)) << Describe();
+      result = std::move(again);
+    }
+    Save();
+    return result;
   }
 
   void RegisterAll() {
@@ -138,6 +201,7 @@ class Simulation {
     worker->sequence = 0;
     worker->held.clear();
     worker->answers.clear();
+    Save();
   }
 
   void StartTrainer(uint64_t step, const std::string& snapshot) {
@@ -145,6 +209,7 @@ class Simulation {
     lineage_ = core_->AllocateLineage(&committed);
     const absl::Status restored = core_->Restore(lineage_, step, snapshot, now_);
     ASSERT_TRUE(restored.ok()) << restored << "\n" << Describe();
+    Save();
     restores_.push_back({lineage_, step});
     while (!history_.empty() && history_.rbegin()->first > step) history_.erase(std::prev(history_.end()));
     step_ = step + 1;
@@ -160,7 +225,8 @@ class Simulation {
     request.set_initial(initial);
     for (const SimulatedWorker& worker : workers_) *request.add_members() = worker.identity;
     for (uint64_t ticket : leased_) request.add_tickets(ticket);
-    const absl::Status committed = core_->Commit(request, now_);
+    const absl::Status committed =
+        Repeatable([&] { return core_->Commit(request, now_); }, [](const auto& a, const auto& b) { return a == b; });
     ASSERT_TRUE(committed.ok()) << committed << "\n" << Describe();
     if (Below(3) == 0) {
       ASSERT_TRUE(core_->Commit(request, now_).ok());
@@ -211,7 +277,9 @@ class Simulation {
 
   bool TryLease() {
     if (step_ > options_.staleness.steps) return false;
-    const absl::StatusOr<LeaseResult> lease = core_->Lease(lineage_, step_, now_);
+    const absl::StatusOr<LeaseResult> lease = Repeatable(
+        [&] { return core_->Lease(lineage_, step_, now_); },
+        [](const auto& a, const auto& b) { return a.ok() && b.ok() && a->groups.size() == b->groups.size(); });
     EXPECT_TRUE(lease.ok()) << lease.status() << "\n" << Describe();
     Check();
     if (!lease.ok()) return false;
@@ -240,7 +308,7 @@ class Simulation {
     for (uint32_t member = 0; member < options_.group_size; ++member) {
       const auto accepted = accepted_.find({group.ticket, member});
       if (accepted == accepted_.end() || found == group.members.size() ||
-          *group.members[found] != accepted->second.payload)
+          **group.members[found]->Load() != accepted->second.payload)
         continue;
       ++found;
       for (const LineageUse& use : accepted->second.versions) {
@@ -267,8 +335,14 @@ class Simulation {
     request.set_sequence(++worker->acquires);
     request.set_max_members(slots);
     *request.mutable_holds() = core_->committed();
-    core_->BeginAcquire(request, now_).IgnoreError();
-    const auto response = core_->AcquireTickets(worker->identity, worker->acquires, now_);
+    const auto call = [&] {
+      core_->BeginAcquire(request, now_).IgnoreError();
+      return core_->AcquireTickets(worker->identity, worker->acquires, now_);
+    };
+    const auto response = Repeatable(call, [](const auto& a, const auto& b) {
+      // Who was given nothing may be given something now; who was given something is given the same.
+      return a.ok() == b.ok() && (!a.ok() || a->tickets().empty() || a->SerializeAsString() == b->SerializeAsString());
+    });
     if (!response.ok()) {
       ASSERT_EQ(response.status().code(), absl::StatusCode::kAborted);
       Register(worker);
@@ -324,7 +398,13 @@ class Simulation {
     if (Below(2) == 0) pushed.payload.resize(options_.max_trajectory_bytes - Below(5), '.');
     const Accepted record{pushed.payload, summary.versions};
     const std::pair<uint64_t, uint32_t> key{held.ticket.id(), member};
-    const auto answer = core_->Push(worker->identity, worker->sequence + 1, &pushed, now_);
+    const auto call = [&] {
+      PushedTrajectory sent = pushed;
+      return core_->Push(worker->identity, worker->sequence + 1, &sent, now_);
+    };
+    const auto answer = Repeatable(call, [](const auto& a, const auto& b) {
+      return a.ok() == b.ok() && (!a.ok() || a->SerializeAsString() == b->SerializeAsString());
+    });
     if (!answer.ok()) {
       ASSERT_EQ(answer.status().code(), absl::StatusCode::kAborted) << answer.status();
       Register(worker);
@@ -393,6 +473,11 @@ class Simulation {
     } else if (dice < 985) {
       now_ = now_ + absl::Seconds(Below(9));
       core_->Tick(now_);
+    } else if (dice < 990 && is_durable_) {
+      Save();
+      const std::string before = Observe();
+      RestartQueue();
+      ASSERT_EQ(Observe(), before);
     } else if (dice < 994) {
       const Checkpoint checkpoint = ChooseCheckpoint();
       StartTrainer(checkpoint.step, checkpoint.snapshot);  // it was killed
@@ -405,6 +490,7 @@ class Simulation {
       StartTrainer(checkpoint.step, checkpoint.snapshot);
     }
     Check();
+    Save();
   }
 
   void FairRound() {
@@ -419,6 +505,7 @@ class Simulation {
       ASSERT_TRUE(core_->Settle(lineage_, options_.staleness.steps).ok());
     }
     Check();
+    Save();
   }
 
   // Every ticket that was ever issued was trained exactly once in the surviving history, or is dead.
@@ -456,6 +543,8 @@ class Simulation {
   }
 
   std::mt19937_64 random_;
+  const bool is_durable_;
+  int restarts_ = 0;
   QueueCoreOptions options_;
   std::unique_ptr<QueueCore> core_;
   MonotonicTime now_{absl::Seconds(1)};
@@ -481,6 +570,18 @@ TEST(QueueCorePropertyTest, RandomRunsKeepEveryPromise) {
     simulation.Run(/*chaos=*/400);
     if (HasFailure()) return;
   }
+}
+
+TEST(QueueCorePropertyTest, ADurableQueueGoesOnWhereItWasKilled) {
+  int restarts = 0;
+  for (uint64_t seed = 3000; seed < 3150; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Simulation simulation(seed, /*is_tight=*/seed % 3 == 0, /*is_durable=*/true);
+    simulation.Run(/*chaos=*/300);
+    restarts += simulation.restarts();
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(restarts, 1000);
 }
 
 TEST(QueueCorePropertyTest, RunsWithHardlyAnyRoomKeepEveryPromise) {

@@ -3,13 +3,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace leeway {
 
 LeaseCutter::LeaseCutter(LeaseResult lease, uint64_t max_chunk_bytes)
     : lease_(std::move(lease)), max_chunk_bytes_(max_chunk_bytes) {}
 
-bool LeaseCutter::Next(v1::LeaseBatchResponse* response) {
+absl::StatusOr<bool> LeaseCutter::Next(v1::LeaseBatchResponse* response) {
   if (done_) return false;
   uint64_t room = max_chunk_bytes_;
   while (group_ < lease_.groups.size()) {
@@ -21,7 +22,10 @@ bool LeaseCutter::Next(v1::LeaseBatchResponse* response) {
       continue;
     }
     // A message that is nearly full is sent rather than topped up with a splinter of a large trajectory.
-    const std::string& payload = *group.members[member_];
+    if (payload_ == nullptr) {
+      LEEWAY_ASSIGN_OR_RETURN(payload_, group.members[member_]->Load());
+    }
+    const std::string& payload = *payload_;
     const uint64_t left = payload.size() - offset_;
     if (room < max_chunk_bytes_ && left > room) return true;
     v1::LeaseBatchChunk* chunk = response->add_chunks();
@@ -33,6 +37,7 @@ bool LeaseCutter::Next(v1::LeaseBatchResponse* response) {
     if (chunk->last()) {
       ++member_;
       offset_ = 0;
+      payload_.reset();
     }
     if (room == 0) return true;
   }

@@ -20,8 +20,9 @@ class LeaseCutter {
  public:
   LeaseCutter(LeaseResult lease, uint64_t max_chunk_bytes);
 
-  // Fills the next message; false when there is none left. An empty batch is one message with the cause.
-  bool Next(v1::LeaseBatchResponse* response);
+  // Fills the next message; false when there is none left. An empty batch is one message with the cause. Reads
+  // trajectories from the store one by one: DATA_LOSS names the one that is damaged.
+  absl::StatusOr<bool> Next(v1::LeaseBatchResponse* response);
 
  private:
   const LeaseResult lease_;
@@ -30,6 +31,8 @@ class LeaseCutter {
   size_t group_ = 0;
   size_t member_ = 0;
   uint64_t offset_ = 0;
+  // The bytes of that member; null before they are read.
+  Payload payload_;
   bool done_ = false;
 };
 

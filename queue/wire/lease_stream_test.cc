@@ -25,7 +25,8 @@ LeaseResult Batch(int groups, int sampled_step) {
       v1::Ticket ticket;
       ticket.set_id(group.ticket);
       const v1::Trajectory trajectory = FakeTrajectory(ticket, m, 1 + sampled_step * (g + m));
-      group.members.push_back(std::make_shared<std::string>(trajectory.SerializeAsString()));
+      group.members.push_back(
+          std::make_shared<PayloadInMemory>(std::make_shared<const std::string>(trajectory.SerializeAsString())));
     }
     lease.groups.push_back(std::move(group));
   }
@@ -36,7 +37,7 @@ std::vector<v1::LeaseBatchResponse> Messages(const LeaseResult& lease, uint64_t 
   std::vector<v1::LeaseBatchResponse> messages;
   LeaseCutter cutter(lease, max_chunk_bytes);
   v1::LeaseBatchResponse response;
-  while (cutter.Next(&response)) {
+  while (*cutter.Next(&response)) {
     uint64_t bytes = 0;
     for (const v1::LeaseBatchChunk& chunk : response.chunks()) bytes += chunk.data().size();
     EXPECT_LE(bytes, max_chunk_bytes);
@@ -68,7 +69,7 @@ TEST(LeaseStream, WhatIsCutComesTogetherAgain) {
         EXPECT_EQ(batch->groups[g].zero_advantage, lease.groups[g].zero_advantage);
         ASSERT_EQ(batch->groups[g].members.size(), g + 1);
         for (size_t m = 0; m <= g; ++m) {
-          EXPECT_EQ(batch->groups[g].members[m].SerializeAsString(), *lease.groups[g].members[m]);
+          EXPECT_EQ(batch->groups[g].members[m].SerializeAsString(), **lease.groups[g].members[m]->Load());
         }
       }
     }

@@ -46,9 +46,21 @@ class ServerStream final : public grpc::ServerBidiReactor<Request, Response>,
     return stream.get();
   }
 
+  // A message that was read will be answered by a Write later, or by ForgoWrite: until then it counts as one that waits
+  // to be written, and reading pauses when there are many.
+  void ExpectWrite() LEEWAY_EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    ++expected_writes_;
+  }
+  void ForgoWrite() LEEWAY_EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    --expected_writes_;
+    ResumeReading();
+  }
   // Queues a message. False when it was not taken: the stream is ending, or `max_queued_writes` are waiting.
   bool Write(Response response) LEEWAY_EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
+    if (expected_writes_ > 0) --expected_writes_;
     if (!outgoing_.Add(std::move(response))) return false;
     StartWriteOrFinish();
     return true;
@@ -72,10 +84,7 @@ class ServerStream final : public grpc::ServerBidiReactor<Request, Response>,
     outgoing_.Done(ok);
     if (!ok) End(absl::CancelledError("the peer is gone"));
     StartWriteOrFinish();
-    if (read_paused_ && CanRead()) {
-      read_paused_ = false;
-      StartReadLocked();
-    }
+    ResumeReading();
   }
   void OnCancel() override LEEWAY_EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
@@ -95,7 +104,14 @@ class ServerStream final : public grpc::ServerBidiReactor<Request, Response>,
   ServerStream(Executor* executor, const StreamOptions& options)
       : executor_(executor), options_(options), outgoing_(options.max_queued_writes) {}
 
-  bool CanRead() const LEEWAY_REQUIRES(mutex_) { return outgoing_.size() <= options_.max_queued_writes / 2; }
+  bool CanRead() const LEEWAY_REQUIRES(mutex_) {
+    return outgoing_.size() + expected_writes_ <= options_.max_queued_writes / 2;
+  }
+  void ResumeReading() LEEWAY_REQUIRES(mutex_) {
+    if (!read_paused_ || !CanRead()) return;
+    read_paused_ = false;
+    StartReadLocked();
+  }
 
   // The handler is busy from the start of a read until it returned, so that OnEnd never meets another call.
   void StartReadLocked() LEEWAY_REQUIRES(mutex_) {
@@ -158,6 +174,7 @@ class ServerStream final : public grpc::ServerBidiReactor<Request, Response>,
 
   Mutex mutex_;
   OutgoingQueue<Response> outgoing_ LEEWAY_GUARDED_BY(mutex_);
+  size_t expected_writes_ LEEWAY_GUARDED_BY(mutex_) = 0;
   // What Finish is called with, once everything is written.
   std::optional<absl::Status> end_ LEEWAY_GUARDED_BY(mutex_);
   // Finish was called towards gRPC: nothing may be started after it.
@@ -175,9 +192,9 @@ class ServerStream final : public grpc::ServerBidiReactor<Request, Response>,
 template <class Response>
 class ServerWriteStream final : public grpc::ServerWriteReactor<Response> {
  public:
-  // Fills the next message; false when there is none left. Called on gRPC's threads, one call at a time; must not
-  // block.
-  using NextMessage = std::function<bool(Response* response)>;
+  // Fills the next message; false when there is none left; an error ends the call with it. Called on gRPC's threads,
+  // one call at a time; must not block for long.
+  using NextMessage = std::function<absl::StatusOr<bool>(Response* response)>;
 
   // `on_end` is called once, when gRPC is through with the call.
   static std::shared_ptr<ServerWriteStream> Start(std::function<void(const absl::Status&)> on_end) {
@@ -237,9 +254,12 @@ class ServerWriteStream final : public grpc::ServerWriteReactor<Response> {
       MutexLock lock(&mutex_);
       more = !end_.has_value();
     }
+    absl::Status failure;
     if (more) {
       response_.Clear();
-      more = next_(&response_);
+      const absl::StatusOr<bool> next = next_(&response_);
+      failure = next.status();
+      more = next.ok() && *next;
     }
     MutexLock lock(&mutex_);
     if (more && !end_.has_value()) {
@@ -247,7 +267,7 @@ class ServerWriteStream final : public grpc::ServerWriteReactor<Response> {
       return;
     }
     writing_ = false;
-    End(absl::OkStatus());
+    End(std::move(failure));
   }
   void End(absl::Status status) LEEWAY_REQUIRES(mutex_) {
     if (!end_.has_value()) end_ = std::move(status);
