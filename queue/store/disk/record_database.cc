@@ -1,0 +1,226 @@
+#include "queue/store/disk/record_database.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/logging.h"
+#include "base/status_macros.h"
+#include "queue/store/disk/io_status.h"
+#include "queue/store/disk/wal_check.h"
+#include "rocksdb/cache.h"
+#include "rocksdb/db.h"
+#include "rocksdb/env.h"
+#include "rocksdb/filter_policy.h"
+#include "rocksdb/slice_transform.h"
+#include "rocksdb/table.h"
+#include "rocksdb/utilities/table_properties_collectors.h"
+#include "rocksdb/write_batch.h"
+
+namespace leeway {
+namespace {
+
+constexpr uint64_t kMebibyte = 1 << 20;
+constexpr char kInlineFamily[] = "inline";
+
+// A reader beside a running queue may meet a file that has just been replaced.
+constexpr int kReadOnlyAttempts = 5;
+
+rocksdb::DBOptions DatabaseOptions(rocksdb::Env* env) {
+  rocksdb::DBOptions options;
+  options.env = env;
+  options.create_if_missing = true;
+  options.create_missing_column_families = true;
+  options.max_background_jobs = 2;  // one flush, one compaction
+  options.max_subcompactions = 1;
+  options.allow_concurrent_memtable_write = false;  // one thread writes
+  // Recovery reads at most this much log, and a flush is never far.
+  options.max_total_wal_size = 64 * kMebibyte;
+  // What lies in the log is safe; closing does not have to write it again.
+  options.avoid_flush_during_shutdown = true;
+  // Torn logs are told from damaged ones by wal_check.h. Reusing log files would be quicker on some disks, but their
+  // ends cannot be told from damage.
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
+  options.recycle_log_file_num = 0;
+  // A failed write ends the database's use here; nothing is to be retried behind the store's back.
+  options.max_bgerror_resume_count = 0;
+  options.max_open_files = 256;
+  options.max_manifest_file_size = 16 * kMebibyte;
+  options.bytes_per_sync = kMebibyte;
+  // Its own log, in its directory: two files of 4 MiB.
+  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+  options.max_log_file_size = 4 * kMebibyte;
+  options.keep_log_file_num = 2;
+  options.stats_dump_period_sec = 0;
+  options.stats_persist_period_sec = 0;
+  options.skip_stats_update_on_db_open = true;
+  return options;
+}
+
+std::vector<rocksdb::ColumnFamilyDescriptor> Families() {
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = rocksdb::NewLRUCache(16 * kMebibyte);
+  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
+  table.cache_index_and_filter_blocks = true;
+  rocksdb::ColumnFamilyOptions family;
+  family.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  family.compression = rocksdb::kNoCompression;
+  family.max_write_buffer_number = 2;
+  // Batches are sorted: within one kind of key, an insertion begins where the one before ended.
+  family.memtable_insert_with_hint_prefix_extractor.reset(rocksdb::NewFixedPrefixTransform(1));
+  // A queue deletes what it wrote: files full of deletions are compacted early, or scans would wade through them.
+  family.table_properties_collector_factories = {rocksdb::NewCompactOnDeletionCollectorFactory(8192, 4096)};
+  rocksdb::ColumnFamilyOptions records = family;
+  records.write_buffer_size = 16 * kMebibyte;
+  rocksdb::ColumnFamilyOptions payloads = family;
+  payloads.write_buffer_size = 32 * kMebibyte;
+  return {{rocksdb::kDefaultColumnFamilyName, records}, {kInlineFamily, payloads}};
+}
+
+}  // namespace
+
+// A database and its handles, closed when the last user lets go.
+struct RecordDatabase::Opened {
+  std::unique_ptr<rocksdb::DB> database;
+  rocksdb::ColumnFamilyHandle* records = nullptr;
+  rocksdb::ColumnFamilyHandle* payloads = nullptr;
+
+  ~Opened() {
+    if (database == nullptr) return;
+    database->DestroyColumnFamilyHandle(records).PermitUncheckedError();
+    database->DestroyColumnFamilyHandle(payloads).PermitUncheckedError();
+    database->Close().PermitUncheckedError();
+  }
+};
+
+RecordDatabase::RecordDatabase(const Options& options)
+    : options_(options), env_(rocksdb::NewCompositeEnv(options.file_system)) {}
+
+RecordDatabase::~RecordDatabase() { Exchange(nullptr); }
+
+absl::StatusOr<std::unique_ptr<RecordDatabase>> RecordDatabase::Open(const Options& options) {
+  std::unique_ptr<RecordDatabase> database(new RecordDatabase(options));
+  if (options.read_only) {
+    const std::string current = absl::StrCat(options.directory, "/CURRENT");
+    LEEWAY_RETURN_IF_ERROR(
+        FromRocksDb(options.file_system->FileExists(current, rocksdb::IOOptions(), nullptr), current));
+    absl::StatusOr<std::shared_ptr<Opened>> opened;
+    for (int attempt = 0; attempt < kReadOnlyAttempts; ++attempt) {
+      opened = database->OpenIn(Mode::kRead);
+      if (opened.ok()) break;
+    }
+    if (!opened.ok()) return opened.status();
+    database->Exchange(*std::move(opened));
+    return database;
+  }
+  absl::StatusOr<std::shared_ptr<Opened>> opened = database->OpenIn(Mode::kWrite);
+  if (absl::IsResourceExhausted(opened.status())) opened = database->OpenIn(Mode::kWriteWithoutFlush);
+  if (!opened.ok()) return opened.status();
+  database->Exchange(*std::move(opened));
+  return database;
+}
+
+absl::StatusOr<std::shared_ptr<RecordDatabase::Opened>> RecordDatabase::OpenIn(Mode mode) const {
+  rocksdb::DBOptions options = DatabaseOptions(env_.get());
+  options.avoid_flush_during_recovery = mode == Mode::kWriteWithoutFlush;
+  const auto attempt = [&](rocksdb::WALRecoveryMode wal_mode, std::shared_ptr<Opened>* opened) {
+    options.wal_recovery_mode = wal_mode;
+    std::vector<rocksdb::ColumnFamilyHandle*> handles;
+    rocksdb::DB* database = nullptr;
+    const rocksdb::Status status =
+        mode == Mode::kRead ? rocksdb::DB::OpenForReadOnly(options, options_.directory, Families(), &handles, &database)
+                            : rocksdb::DB::Open(options, options_.directory, Families(), &handles, &database);
+    if (status.ok()) {
+      *opened = std::make_shared<Opened>();
+      (*opened)->database.reset(database);
+      (*opened)->records = handles[0];
+      (*opened)->payloads = handles[1];
+    }
+    return FromRocksDb(status, absl::StrCat("open ", options_.directory));
+  };
+  std::shared_ptr<Opened> opened;
+  absl::Status status = attempt(rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords, &opened);
+  if (absl::IsDataLoss(status)) {
+    LEEWAY_ASSIGN_OR_RETURN(const WalState state, CheckWals(options_.file_system.get(), options_.directory));
+    if (state == WalState::kTornTail) {
+      LEEWAY_LOG_WARNING("{}: the last write of the log was never completed; it is dropped", options_.directory);
+      status = attempt(rocksdb::WALRecoveryMode::kPointInTimeRecovery, &opened);
+    }
+  }
+  if (!status.ok()) return status;
+  return opened;
+}
+
+std::shared_ptr<RecordDatabase::Opened> RecordDatabase::current() const {
+  MutexLock lock(&mutex_);
+  return current_;
+}
+
+std::shared_ptr<RecordDatabase::Opened> RecordDatabase::Exchange(std::shared_ptr<Opened> opened) {
+  MutexLock lock(&mutex_);
+  return std::exchange(current_, std::move(opened));
+}
+
+absl::Status RecordDatabase::Write(const WriteGroup& group) {
+  const std::shared_ptr<Opened> opened = current();
+  rocksdb::WriteBatch batch;
+  for (const WriteGroup::Erased& erased : group.erased) {
+    const std::string key = EncodePlaceKey(erased.key);
+    batch.Delete(opened->records, key).PermitUncheckedError();
+    if (erased.place.is_inline()) batch.Delete(opened->payloads, key).PermitUncheckedError();
+  }
+  for (const WriteGroup::Put& put : group.puts) {
+    const std::string key = EncodePlaceKey(put.key);
+    batch.Put(opened->records, key, EncodePlace(put.place)).PermitUncheckedError();
+    if (put.place.is_inline()) batch.Put(opened->payloads, key, *put.payload).PermitUncheckedError();
+  }
+  for (const StoreRecord& record : group.records) {
+    if (record.value.has_value()) {
+      batch.Put(opened->records, record.key, *record.value).PermitUncheckedError();
+    } else {
+      batch.Delete(opened->records, record.key).PermitUncheckedError();
+    }
+  }
+  rocksdb::WriteOptions options;
+  options.sync = true;
+  logged_bytes_ += batch.GetDataSize();
+  return FromRocksDb(opened->database->Write(options, &batch), absl::StrCat("write to ", options_.directory));
+}
+
+absl::Status RecordDatabase::Reopen(bool full) {
+  // While the database is closed, readers use one opened for reading only. Nobody keeps what was exchanged away: reads
+  // hold the lock. So both old databases are closed where they are let go of here.
+  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> for_reading, OpenIn(Mode::kRead));
+  Exchange(std::move(for_reading));
+  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> reopened, OpenIn(full ? Mode::kWriteWithoutFlush : Mode::kWrite));
+  Exchange(std::move(reopened));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> RecordDatabase::ReadInline(const PayloadKey& key) const {
+  MutexLock lock(&mutex_);
+  std::string bytes;
+  const absl::Status status =
+      FromRocksDb(current_->database->Get(rocksdb::ReadOptions(), current_->payloads, EncodePlaceKey(key), &bytes),
+                  absl::StrCat("read ", DescribePayload(key), " from ", options_.directory));
+  if (absl::IsNotFound(status)) return absl::DataLossError(status.message());
+  if (!status.ok()) return status;
+  return bytes;
+}
+
+absl::Status RecordDatabase::Scan(absl::string_view begin, absl::string_view end, const Visitor& visit) const {
+  const std::shared_ptr<Opened> opened = current();
+  const rocksdb::Slice upper(end.data(), end.size());
+  rocksdb::ReadOptions options;
+  options.iterate_upper_bound = &upper;
+  options.fill_cache = false;
+  options.readahead_size = kMebibyte;
+  const std::unique_ptr<rocksdb::Iterator> place(opened->database->NewIterator(options, opened->records));
+  for (place->Seek(rocksdb::Slice(begin.data(), begin.size())); place->Valid(); place->Next()) {
+    LEEWAY_RETURN_IF_ERROR(visit(absl::string_view(place->key().data(), place->key().size()),
+                                 absl::string_view(place->value().data(), place->value().size())));
+  }
+  return FromRocksDb(place->status(), absl::StrCat("read records of ", options_.directory));
+}
+
+}  // namespace leeway

@@ -1,0 +1,75 @@
+#ifndef LEEWAY_QUEUE_STORE_DISK_RECORD_DATABASE_H_
+#define LEEWAY_QUEUE_STORE_DISK_RECORD_DATABASE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "queue/store/disk/pending_writes.h"
+
+namespace rocksdb {
+class Env;
+class FileSystem;
+}  // namespace rocksdb
+
+namespace leeway {
+
+// The RocksDB part of a store: records, places of payloads, and small payloads themselves (column family "inline").
+// Every write is one synced batch. After a write has failed the database takes no more until it was reopened; reading
+// goes on meanwhile.
+//
+// Threads: ReadInline and stored_bytes from any thread; the rest one call at a time (the store's writer). Blocking: all
+// wait for the disk. Errors: RESOURCE_EXHAUSTED = no space, DATA_LOSS = damaged, INTERNAL = the disk failed.
+class RecordDatabase {
+ public:
+  struct Options {
+    std::string directory;
+    std::shared_ptr<rocksdb::FileSystem> file_system;
+    // Neither locks nor changes anything; sees what was durable when it was opened. NOT_FOUND: there is no database.
+    bool read_only = false;
+  };
+
+  static absl::StatusOr<std::unique_ptr<RecordDatabase>> Open(const Options& options);
+  ~RecordDatabase();
+
+  // What a group changes, at once. Payloads whose place is in a segment must be synced there.
+  absl::Status Write(const WriteGroup& group);
+  // After a failed Write. `full`: it failed for space, so nothing is flushed that can wait; the log written so far is
+  // kept. Without it (a failed sync: the system's cached pages may differ from the disk's) the log is written anew.
+  absl::Status Reopen(bool full);
+
+  // A small payload's bytes, unverified. DATA_LOSS = they are not there.
+  absl::StatusOr<std::string> ReadInline(const PayloadKey& key) const;
+
+  using Visitor = std::function<absl::Status(absl::string_view key, absl::string_view value)>;
+  // Keys from `begin` to before `end`, ascending. The first error of `visit` ends it.
+  absl::Status Scan(absl::string_view begin, absl::string_view end, const Visitor& visit) const;
+
+  // Bytes handed to the log so far.
+  uint64_t logged_bytes() const { return logged_bytes_; }
+
+ private:
+  struct Opened;
+  enum class Mode { kWrite, kWriteWithoutFlush, kRead };
+
+  explicit RecordDatabase(const Options& options);
+  absl::StatusOr<std::shared_ptr<Opened>> OpenIn(Mode mode) const;
+  std::shared_ptr<Opened> current() const;
+  // Returns what was current.
+  std::shared_ptr<Opened> Exchange(std::shared_ptr<Opened> opened);
+
+  const Options options_;
+  // Outlives every database opened in it.
+  const std::unique_ptr<rocksdb::Env> env_;
+  uint64_t logged_bytes_ = 0;
+  mutable Mutex mutex_;
+  // Never null after Open.
+  std::shared_ptr<Opened> current_ LEEWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_QUEUE_STORE_DISK_RECORD_DATABASE_H_
