@@ -1,22 +1,24 @@
 #include "rpc/address.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstring>
 
-#include <sys/un.h>
-
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 namespace leeway {
 namespace {
 
-constexpr char kExpected[] = "expected unix:/absolute/path or 127.0.0.1:PORT";
+constexpr char kExpected[] = "expected unix:/absolute/path, 127.0.0.1:PORT or HOST:PORT";
 
 // The kernel's sun_path holds a terminating zero.
 constexpr size_t kMaxUnixPath = sizeof(sockaddr_un::sun_path) - 1;
@@ -57,14 +59,32 @@ absl::StatusOr<RpcAddress> ParseRpcAddress(const std::string& text) {
     return absl::InvalidArgumentError(absl::StrCat("address \"", text, "\": \"", rest.substr(colon + 1),
                                                    "\" is no port between 0 and 65535; ", kExpected));
   }
-  if (host != "127.0.0.1" && host != "localhost" && host != "::1") {
-    return absl::InvalidArgumentError(absl::StrCat("address \"", text, "\": host \"", host,
-                                                   "\" is not this machine's loopback; connections carry no "
-                                                   "credentials, so others are refused; ",
-                                                   kExpected));
-  }
   address.host = std::string(host);
+  in6_addr ignored;
+  const bool is_v6 = inet_pton(AF_INET6, address.host.c_str(), &ignored) == 1;
+  if (!is_v6 && !IsHostName(address.host)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("address \"", text, "\": \"", host, "\" is no host's name and no address; ", kExpected));
+  }
   return address;
+}
+
+bool RpcAddress::is_loopback() const {
+  if (host == "localhost" || host == "::1") return true;
+  in_addr v4;
+  return inet_pton(AF_INET, host.c_str(), &v4) == 1 && (ntohl(v4.s_addr) >> 24) == 127;
+}
+
+bool IsHostName(const std::string& text) {
+  constexpr size_t kLongestName = 253, kLongestLabel = 63;
+  if (text.empty() || text.size() > kLongestName) return false;
+  for (const absl::string_view label : absl::StrSplit(text, '.')) {
+    if (label.empty() || label.size() > kLongestLabel || label.front() == '-' || label.back() == '-') return false;
+    for (const char c : label) {
+      if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '-') return false;
+    }
+  }
+  return true;
 }
 
 bool IsSocketServed(const std::string& unix_path) {

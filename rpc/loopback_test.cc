@@ -442,11 +442,12 @@ TEST_P(LoopbackTest, ATakenAddressIsRefused) {
   const absl::StatusOr<std::unique_ptr<RpcServer>> taken = RpcServer::Start(address_, {&second});
   EXPECT_TRUE(absl::IsAlreadyExists(taken.status())) << taken.status();
 
-  absl::StatusOr<std::unique_ptr<RpcServer>> tcp = RpcServer::Start("127.0.0.1:0", {&second});
+  const ConnectionOptions with_tokens = {.security = {.tokens = RoleTokens::Generate()}};
+  absl::StatusOr<std::unique_ptr<RpcServer>> tcp = RpcServer::Start("127.0.0.1:0", {&second}, with_tokens);
   ASSERT_TRUE(tcp.ok()) << tcp.status();
   EXPECT_THAT((*tcp)->address(), ::testing::Not(HasSubstr(":0")));
   EchoService third(executor());
-  const absl::StatusOr<std::unique_ptr<RpcServer>> port = RpcServer::Start((*tcp)->address(), {&third});
+  const absl::StatusOr<std::unique_ptr<RpcServer>> port = RpcServer::Start((*tcp)->address(), {&third}, with_tokens);
   EXPECT_TRUE(absl::IsAlreadyExists(port.status())) << port.status();
   EXPECT_THAT(std::string(port.status().message()), HasSubstr("port is in use"));
 }

@@ -16,6 +16,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status);
 //   UNKNOWN "Stream removed"                 the connection broke before the server's status arrived
 //   INTERNAL "... RST_STREAM ..."            the peer reset the stream
 //   CANCELLED that this side did not ask for the server was shut down under the call (`cancelled_here` = false)
+// Connections that fail for their certificates become UNAUTHENTICATED, with what to configure: trying again is no use.
 absl::Status FromGrpcStatus(const grpc::Status& status, const char* context, bool cancelled_here = false);
 
 // True when trying the same call again may work: UNAVAILABLE only. The call may have been executed all the same: retry

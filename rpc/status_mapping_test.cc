@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace leeway {
@@ -35,6 +36,30 @@ TEST(StatusMapping, TransportFaultsAreUnavailable) {
     EXPECT_EQ(FromGrpcStatus(grpc::Status(c.code, c.message), "Push", c.cancelled_here).code(), c.expected)
         << c.message;
   }
+}
+
+TEST(StatusMapping, FaultsOfCertificatesSayWhatToConfigure) {
+  const auto map = [](const char* message) {
+    return FromGrpcStatus(grpc::Status(grpc::StatusCode::UNAVAILABLE, message), "Push");
+  };
+  const absl::Status authority =
+      map("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Ssl handshake failed: "
+          "SSL_ERROR_SSL: error:0A000086:SSL routines::certificate verify failed");
+  EXPECT_EQ(authority.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(std::string(authority.message()), ::testing::StartsWith("Push: the server's certificate is not signed"));
+  const absl::Status name =
+      map("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Peer name 127.0.0.1 is not in "
+          "peer certificate");
+  EXPECT_EQ(name.code(), absl::StatusCode::kUnauthenticated);
+  // It may be going away: worth another try.
+  const absl::Status hung_up =
+      map("failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed");
+  EXPECT_TRUE(absl::IsUnavailable(hung_up));
+  EXPECT_THAT(std::string(hung_up.message()), ::testing::HasSubstr("security.certificate"));
+  // Nothing is configured of a unix socket, and a broken call is no failed handshake.
+  for (const char* plain : {"failed to connect to all addresses; last error: UNAVAILABLE: unix:/s: Socket closed",
+                            "Socket closed", "failed to connect to all addresses; last error: Connection refused"})
+    EXPECT_EQ(map(plain).message(), std::string("Push: ") + plain);
 }
 
 TEST(StatusMapping, OnlyUnavailableIsRetryable) {
