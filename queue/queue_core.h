@@ -248,6 +248,8 @@ class QueueCore {
   const std::string& WorkerName(uint64_t producer) const { return workers_[producer - 1].name; }
   // Trained, unsettled payloads leave too little room for the next batch: the trainer should write a checkpoint.
   bool checkpoint_wanted() const;
+  // Against max_groups and max_bytes.
+  uint64_t groups() const { return ledger_.groups(); }
   uint64_t bytes() const { return store_->bytes() + reserved_bytes_; }
 
   // Every invariant that can be recounted: conservation, bounds, reservations, indices. For tests and for after faults.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/failpoint.h"
 #include "base/status_macros.h"
 #include "queue/queue_core.h"
 #include "queue/store/record_keys.h"
@@ -338,8 +339,10 @@ absl::Status QueueCore::Recover(MonotonicTime now) {
   if (head_bytes.empty()) return absl::DataLossError("the queue's store has records, but no head");
   LEEWAY_ASSIGN_OR_RETURN(const auto head, Parse<v1::HeadRecord>("h", head_bytes));
   LEEWAY_RETURN_IF_ERROR(RecoverHead(head));
-  LEEWAY_RETURN_IF_ERROR(
-      store_->Recover([&](absl::string_view key, absl::string_view value) { return RecoverRecord(key, value, now); }));
+  LEEWAY_RETURN_IF_ERROR(store_->Recover([&](absl::string_view key, absl::string_view value) {
+    LEEWAY_FAILPOINT("queue_in_recovery");
+    return RecoverRecord(key, value, now);
+  }));
   for (auto& [producer, recovered] : recovered_answers_) {
     if (producer == 0 || producer > workers_.size() ||
         recovered.next_sequence != workers_[producer - 1].next_sequence) {

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/failpoint.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
 
@@ -83,7 +84,9 @@ void QueueFrontend::Settled(MonotonicTime now, Outcome* outcome) {
     announced_due_ = due;
     outcome->is_due_earlier = true;
   }
+  LEEWAY_FAILPOINT("queue_before_write");
   outcome->number = core_->WriteChanges();
+  LEEWAY_FAILPOINT("queue_after_write");
 }
 
 void QueueFrontend::Release(Outcome outcome) {
@@ -95,7 +98,11 @@ void QueueFrontend::Release(Outcome outcome) {
   }
   const uint64_t number = outcome.number;
   for (DurableReplies::Reply& reply : outcome.replies) replies_->Add(number, std::move(reply));
-  store_->WhenDurable(number, [replies = replies_, number] { replies->OnDurable(number); });
+  store_->WhenDurable(number, [replies = replies_, number] {
+    LEEWAY_FAILPOINT("queue_before_answer");
+    replies->OnDurable(number);
+    LEEWAY_FAILPOINT("queue_after_answer");
+  });
 }
 
 void QueueFrontend::AttemptAll(MonotonicTime now, Outcome* outcome) {
@@ -236,12 +243,14 @@ bool QueueFrontend::Attempt(Wait* wait, bool is_last, MonotonicTime now, Outcome
       answer = core_->AcquireTickets(wait->tickets.identity(), wait->tickets.sequence(), now);
     }
     if (answer.ok() && answer->tickets_size() == 0 && !is_last && !IsFinal(answer->cause())) return false;
+    if (answer.ok() && answer->tickets_size() > 0) LEEWAY_FAILPOINT("queue_after_issue");
     outcome->replies.push_back(ReplyWith(std::move(wait->tickets_done), std::move(answer)));
     return true;
   }
   absl::StatusOr<LeaseResult> answer = ShuttingDown();
   if (!shut_down_) answer = core_->Lease(wait->lease.lineage(), wait->lease.step(), now);
   if (answer.ok() && answer->groups.empty() && !is_last && !IsFinal(answer->cause)) return false;
+  if (answer.ok() && !answer->groups.empty()) LEEWAY_FAILPOINT("queue_after_lease");
   outcome->replies.push_back(ReplyWith(std::move(wait->lease_done), std::move(answer)));
   return true;
 }
@@ -261,6 +270,7 @@ void QueueFrontend::Register(const v1::RegisterRequest& request, Done<v1::Regist
   const auto section = [&](QueueCore* core, MonotonicTime now) {
     v1::RegisterResponse response;
     *response.mutable_identity() = core->RegisterWorker(request.name(), now);
+    LEEWAY_FAILPOINT("queue_after_register");
     response.set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options_.heartbeat_interval));
     response.set_lease_ms(absl::ToInt64Milliseconds(options_.worker_lease));
     response.set_max_chunk_bytes(options_.max_chunk_bytes);
@@ -285,6 +295,7 @@ void QueueFrontend::AllocateLineage(const v1::AllocateLineageRequest& request, D
     v1::AllocateLineageResponse response;
     v1::WeightsVersion committed;
     response.set_lineage(core->AllocateLineage(&committed));
+    LEEWAY_FAILPOINT("queue_after_allocate");
     if (committed.version() != 0) *response.mutable_committed() = committed;
     return response;
   };
@@ -321,6 +332,7 @@ void QueueFrontend::Restore(const v1::RestoreRequest& request, Done<v1::RestoreR
 void QueueFrontend::Commit(const v1::CommitRequest& request, Done<v1::CommitResponse> done) {
   const auto section = [&](QueueCore* core, MonotonicTime now) -> absl::StatusOr<v1::CommitResponse> {
     LEEWAY_RETURN_IF_ERROR(core->Commit(request, now));
+    LEEWAY_FAILPOINT("queue_after_commit");
     return WithCounts<v1::CommitResponse>(*core);
   };
   WithCore<v1::CommitResponse>(section, std::move(done));
@@ -329,6 +341,7 @@ void QueueFrontend::Commit(const v1::CommitRequest& request, Done<v1::CommitResp
 void QueueFrontend::Settle(const v1::SettleRequest& request, Done<v1::SettleResponse> done) {
   const auto section = [&](QueueCore* core, MonotonicTime) -> absl::StatusOr<v1::SettleResponse> {
     LEEWAY_RETURN_IF_ERROR(core->Settle(request.lineage(), request.step()));
+    LEEWAY_FAILPOINT("queue_after_settle");
     return WithCounts<v1::SettleResponse>(*core);
   };
   WithCore<v1::SettleResponse>(section, std::move(done));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/cpu_time.h"
+#include "base/failpoint.h"
 #include "base/logging.h"
 #include "base/mutex.h"
 #include "base/state_clock.h"
@@ -14,6 +15,7 @@
 #include "queue/queue_frontend.h"
 #include "queue/queue_service.h"
 #include "queue/store/memory_store.h"
+#include "queue/store/rocksdb_store.h"
 #include "queue/wire/connection.h"
 #include "rpc/server.h"
 
@@ -24,6 +26,14 @@ namespace {
 constexpr absl::Duration kShortestSleep = absl::Milliseconds(5);
 
 constexpr absl::Duration kMetricsInterval = absl::Seconds(1);
+
+absl::StatusOr<std::unique_ptr<QueueStore>> OpenStore(const std::string& directory, const Clock* clock) {
+  if (directory.empty()) return std::make_unique<MemoryStore>();
+  RocksDbStoreOptions options;
+  options.directory = directory;
+  options.clock = clock;
+  return RocksDbStore::Open(options);
+}
 
 void KeepMetrics(const v1::StatusResponse& status, Metrics* metrics) {
   const v1::LedgerCounts& counts = status.counts();
@@ -87,7 +97,27 @@ struct QueueServer::State {
   }
   void FillReport(v1::ProcessReport* report);
   void RunTimer() LEEWAY_EXCLUDES(mutex);
+  // Until everything so far is durable and answered, or `limit` has passed.
+  void AwaitAnswers(absl::Duration limit) LEEWAY_EXCLUDES(mutex);
 };
+
+void QueueServer::State::AwaitAnswers(absl::Duration limit) {
+  // Shared: the callback may come after the wait is over.
+  struct Gate {
+    Mutex mutex;
+    CondVar opened;
+    bool is_open LEEWAY_GUARDED_BY(mutex) = false;
+  };
+  const auto gate = std::make_shared<Gate>();
+  frontend->AfterAnswers([gate] {
+    MutexLock lock(&gate->mutex);
+    gate->is_open = true;
+    gate->opened.NotifyAll();
+  });
+  const Deadline deadline = Deadline::After(limit, clock);
+  MutexLock lock(&gate->mutex);
+  while (!gate->is_open && !deadline.HasPassed()) gate->opened.WaitUntil(&gate->mutex, deadline);
+}
 
 void QueueServer::State::FillReport(v1::ProcessReport* report) {
   for (const auto& [state, time] : states.Totals()) {
@@ -162,8 +192,17 @@ absl::StatusOr<std::unique_ptr<QueueServer>> QueueServer::Start(QueueOptions opt
     frontend.lineage_path = JoinPath(options.state_directory, "lineage");
     LEEWAY_ASSIGN_OR_RETURN(options.core.last_lineage, ReadLastLineage(file_system, frontend.lineage_path));
   }
+  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<QueueStore> store, OpenStore(options.store_directory, clock));
+  const bool is_durable = store->is_durable();
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<QueueCore> core,
-                          QueueCore::Create(std::move(options.core), std::make_unique<MemoryStore>()));
+                          QueueCore::Create(std::move(options.core), std::move(store), clock->Now()));
+  if (is_durable) {
+    LEEWAY_LOG_INFO("the queue's store {} was read in {}: {} tickets issued so far, {} groups held, {} bytes",
+                    options.store_directory,
+                    absl::FormatDuration(absl::Trunc(clock->Now() - state->started, absl::Milliseconds(1))),
+                    core->counts().issued_total(), core->groups(), core->bytes());
+  }
+  LEEWAY_FAILPOINT("queue_after_recovery");
 
   State* const raw = state.get();
   state->quarantine = std::make_unique<Quarantine>(file_system, quarantine_path, options.quarantine_max_bytes);
@@ -194,6 +233,7 @@ void QueueServer::Shutdown(absl::Duration grace) {
     state_->changed.NotifyAll();
   }
   state_->timer.join();
+  state_->AwaitAnswers(grace);
   state_->frontend->Shutdown();
   state_->server->Shutdown(grace);
 }

@@ -29,6 +29,9 @@ struct QueueOptions {
   // Empty: nothing is kept.
   std::string state_directory;
   uint64_t quarantine_max_bytes = 64 << 20;
+  // Folder (made if missing) of the durable store, from which a restarted queue goes on. Empty: everything is kept in
+  // memory.
+  std::string store_directory;
 
   // Pieces in which trajectories travel.
   uint64_t max_chunk_bytes = 1 << 20;
@@ -48,8 +51,8 @@ struct QueueOptions {
 class QueueServer {
  public:
   // Listens when it returns. `file_system` and `clock` must outlive the server, `metrics` too (null: none are kept;
-  // they move once a second). Errors: INVALID_ARGUMENT lists what is wrong with the options; ALREADY_EXISTS /
-  // UNAVAILABLE: the address; DATA_LOSS: the lineage file.
+  // they move once a second). Errors: INVALID_ARGUMENT lists what is wrong with the options, or in what the store's run
+  // differs; ALREADY_EXISTS / UNAVAILABLE: the address, or the store is in use; DATA_LOSS: the lineage file, the store.
   static absl::StatusOr<std::unique_ptr<QueueServer>> Start(QueueOptions options,
                                                             FileSystem* file_system = RealFileSystem(),
                                                             Metrics* metrics = nullptr,
@@ -62,8 +65,8 @@ class QueueServer {
   const std::string& address() const;
   // As a client's Status call answers.
   v1::StatusResponse Status() const;
-  // Answers open long polls, lets other calls end for `grace`, then cancels them. Calling it again does nothing, after
-  // the first call is over.
+  // Waits, at most `grace`, until what was done is durable and answered; answers open long polls, lets other calls end
+  // for `grace`, then cancels them. Calling it again does nothing, after the first call is over.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -16,7 +16,6 @@ T Known(absl::StatusOr<T> parsed) {
 QueueOptions QueueOptionsOf(const Config& config, const Task* task, int32_t vocabulary, const RunPaths& paths) {
   const auto unsigned_of = [&config](const char* key) { return static_cast<uint64_t>(config.GetInteger(key)); };
   const uint64_t seed = unsigned_of("seed");
-  LEEWAY_CHECK(config.GetString("queue.store") == "memory") << "the server below keeps everything in memory";
   QueueOptions options;
   options.address = QueueAddressOf(config, paths);
   QueueCoreOptions& core = options.core;
@@ -49,6 +48,7 @@ QueueOptions QueueOptionsOf(const Config& config, const Task* task, int32_t voca
   options.vocabulary_size = vocabulary;
   options.run_fingerprint = config.RunFingerprint();
   options.state_directory = paths.root;
+  if (config.GetString("queue.store") == "rocksdb") options.store_directory = paths.queue_store();
   return options;
 }
 

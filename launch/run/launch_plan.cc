@@ -83,6 +83,7 @@ SupervisionOptions SupervisionOptionsOf(const Config& config) {
   SupervisionOptions options;
   options.max_restarts = static_cast<int>(config.GetInteger("run.max_restarts"));
   options.backoff = absl::Seconds(config.GetReal("run.restart_backoff"));
+  options.is_queue_durable = config.GetString("queue.store") != "memory";
   options.drain_timeout = absl::Seconds(config.GetReal("run.drain_timeout"));
   return options;
 }

@@ -29,6 +29,8 @@ struct RunPaths {
   // What every process said about its states, sampled by the launcher: one object a line.
   std::string samples() const { return logs() + "/samples.jsonl"; }
   std::string lineage() const { return root + "/lineage"; }
+  // What the queue goes on from (queue.store = "rocksdb").
+  std::string queue_store() const { return root + "/queue"; }
   std::string lock() const { return root + "/.lock"; }
   // Folder of the unix sockets: inside the run if their paths fit into the kernel's 107 bytes, else a short one below
   // /tmp.

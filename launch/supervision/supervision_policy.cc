@@ -59,7 +59,9 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
       }
       break;
     case Phase::kRunning:
-      if (info.role == ProcessRole::kQueue) {
+      if (info.role == ProcessRole::kQueue && options_.is_queue_durable && !IsHopeless(exit)) {
+        ScheduleRestart(process, exit, now, &actions);
+      } else if (info.role == ProcessRole::kQueue) {
         Finish(IsHopeless(exit) ? static_cast<ExitCode>(exit.exit_code) : ExitCode::kPeerLost,
                fmt::format("the queue died ({})", exit.ToString()), now, &actions);
       } else if (exit.is_clean() && info.role == ProcessRole::kTrainer) {

@@ -33,6 +33,8 @@ struct SupervisionOptions {
   absl::Duration drain_timeout = absl::Seconds(30);
   // From the end of the training (or a fatal error) until what still runs is killed.
   absl::Duration finish_timeout = absl::Seconds(10);
+  // The queue goes on from its store when it is started again.
+  bool is_queue_durable = false;
 };
 
 // What the driver has to do next.
@@ -46,14 +48,14 @@ struct SupervisionAction {
 // no processes, threads or clock of its own; the driver (supervisor.h) reports what happened and does what it is told.
 //
 //   running ──trainer done──────────────► finishing ──all gone──► finished
-//      │  └──queue died, cap reached, configuration error, stall──► finishing
+//      │  └──queue died for good, cap reached, configuration error, stall──► finishing
 //      └──interrupt──► draining ──trainer gone──► finishing          second interrupt or time-out: everything is killed
 //
 // Rules: a rollout worker or the trainer that dies is started again after a back-off, unless its exit code says that
 // another try can not help (2, 3, 6) or it has used up its restarts. A worker beyond its cap is given up; the job goes
 // on while another lives. A worker that ends cleanly was told that the run is complete; a trainer that dies after that
-// may have to train again, so the workers come back together with it. The queue holds the ledger in memory: its death
-// ends the job.
+// may have to train again, so the workers come back together with it. A queue with a durable store is started again too,
+// whatever its exit code says but 2, 3 and 6, and the others wait for it; without one its death ends the job.
 class SupervisionPolicy {
  public:
   struct Process {

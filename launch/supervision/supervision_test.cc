@@ -113,6 +113,39 @@ TEST_F(SupervisorTest, QueueDeathEndsTheJobAndKillsWhoDoesNotGo) {
   EXPECT_EQ(clock_.Now(), After(12));
 }
 
+TEST(SupervisionPolicyTest, ADurableQueueComesBackAndNobodyElseIsTouched) {
+  SupervisionOptions options;
+  options.is_queue_durable = true;
+  options.max_restarts = 2;
+  SupervisionPolicy policy(options, {{"queue-0", ProcessRole::kQueue}, {"trainer-0", ProcessRole::kTrainer}});
+  policy.Start();
+  const MonotonicTime start{absl::Seconds(5)};
+  EXPECT_TRUE(policy.OnExit(0, {0, SIGKILL}, start).empty());
+  EXPECT_FALSE(policy.is_ending());
+  EXPECT_EQ(policy.next_time(), start + options.backoff);
+  const std::vector<SupervisionAction> restart = policy.OnTime(start + options.backoff);
+  ASSERT_EQ(restart.size(), 1u);
+  EXPECT_EQ(restart[0].kind, SupervisionAction::Kind::kStart);
+  EXPECT_EQ(restart[0].process, 0);
+  // Without progress in between its restarts end, and with them the job.
+  EXPECT_TRUE(policy.OnExit(0, {1, 0}, start + absl::Seconds(1)).empty());
+  policy.OnTime(start + absl::Seconds(2));
+  policy.OnExit(0, {1, 0}, start + absl::Seconds(3));
+  EXPECT_TRUE(policy.is_ending());
+  EXPECT_EQ(policy.exit_code(), ExitCode::kPeerLost);
+  EXPECT_THAT(policy.reason(), HasSubstr("queue-0 died 3 times in a row"));
+}
+
+TEST(SupervisionPolicyTest, AStoreThatIsRefusedEndsTheJobAtOnce) {
+  SupervisionOptions options;
+  options.is_queue_durable = true;
+  SupervisionPolicy policy(options, {{"queue-0", ProcessRole::kQueue}, {"trainer-0", ProcessRole::kTrainer}});
+  policy.Start();
+  policy.OnExit(0, {static_cast<int>(ExitCode::kDataRefused), 0}, MonotonicTime{absl::Seconds(5)});
+  EXPECT_TRUE(policy.is_ending());
+  EXPECT_EQ(policy.exit_code(), ExitCode::kDataRefused);
+}
+
 TEST_F(SupervisorTest, ConfigurationErrorOfTheQueueIsTheJobs) {
   EndAt(1, "queue-0", {static_cast<int>(ExitCode::kConfiguration), 0});
   EXPECT_EQ(supervisor_.Run(), ExitCode::kConfiguration);
