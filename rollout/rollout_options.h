@@ -40,7 +40,7 @@ struct RolloutOptions {
   // Trajectories pushed and not answered at which no new episode is started.
   int max_unanswered_pushes = 1024;
   // The queue did not answer anything for so long: Run ends with UNAVAILABLE.
-  absl::Duration queue_timeout = absl::Seconds(60);
+  absl::Duration queue_timeout = absl::Seconds(120);
   // The loader of weights did not come back for so long from a load that was given up: Run ends with UNAVAILABLE.
   absl::Duration abandoned_load_timeout = absl::Seconds(5);
   // Nothing progressed for so long: a line in the log says what waits; a driving loop stuck for twice as long sends no

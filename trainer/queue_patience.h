@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
@@ -40,7 +41,8 @@ inline absl::Status RefusalMeansRestart(absl::string_view what, const absl::Stat
 // until `limit` has passed since the first asking, or two seconds once the trainer is to stop: then the queue may well
 // be stopped too. All calls of the trainer are idempotent, so asking again is safe. Everything else is passed on.
 //
-// Blocks the caller in state wait:queue_unavailable. Used by the driving loop only.
+// Blocks the caller: in state wait:queue_answer while the queue has the word, unless the caller said already what it
+// waits for, and in wait:queue_unavailable between two askings. Used by the driving loop only.
 class QueuePatience {
  public:
   QueuePatience(absl::Duration limit, const std::atomic<bool>* stop, StateClock* states, const Clock* clock)
@@ -52,7 +54,7 @@ class QueuePatience {
     const Deadline deadline_of_stop = Deadline::After(std::min(limit_, absl::Seconds(2)), clock_);
     absl::Duration pause = absl::Milliseconds(20);
     while (true) {
-      auto result = call();
+      auto result = Ask(call);
       const absl::Status& status = internal::StatusOf(result);
       const bool is_away =
           status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kDeadlineExceeded;
@@ -66,6 +68,13 @@ class QueuePatience {
   }
 
  private:
+  template <typename Call>
+  auto Ask(Call& call) -> decltype(call()) {
+    const std::string before = states_->current();
+    ScopedState waiting(states_, absl::StartsWith(before, "wait:") ? before : "wait:queue_answer");
+    return call();
+  }
+
   const absl::Duration limit_;
   const std::atomic<bool>* const stop_;
   StateClock* const states_;

@@ -42,7 +42,7 @@ class Trainer::Impl {
         store_(environment.files, JoinPath(options_.run_directory, "checkpoints"), learner_.layout(),
                options_.checkpoints_kept),
         records_(options_, environment.files, environment.clock, environment.tokenizer),
-        patience_(options_.queue_timeout, &owner->stop_requested_, environment.states, environment.clock),
+        patience_(options_.queue_patience, &owner->stop_requested_, environment.states, environment.clock),
         publication_(options_, learner_.layout(), environment.queue, environment.publisher, &patience_),
         meter_(options_.name, environment.states),
         last_commit_at_(started_at_) {}

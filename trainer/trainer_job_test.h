@@ -65,6 +65,7 @@ class TrainerJobTest : public ::testing::Test {
     options_.optimizer.schedule.peak = 1e-2;
     options_.checkpoint_every = 2;
     options_.queue_timeout = absl::Milliseconds(200);
+    options_.queue_patience = absl::Milliseconds(200);
     options_.lease_wait = absl::Milliseconds(10);
     options_.resolved_config = "seed = 11\n";
   }

@@ -67,7 +67,8 @@ struct TrainerOptions {
   TrajectorySampleOptions trajectories;
 
   // Time limits of single calls and waits.
-  absl::Duration queue_timeout = absl::Seconds(30);     // one call; also how long an absent queue is asked again
+  absl::Duration queue_timeout = absl::Seconds(30);     // one call
+  absl::Duration queue_patience = absl::Seconds(120);   // so long an absent or silent queue is asked again
   absl::Duration lease_wait = absl::Seconds(1);         // one long poll; a stop request is seen between two
   absl::Duration publish_timeout = absl::Seconds(30);   // announce + transfer + verify
   absl::Duration evaluation_wait = absl::Seconds(120);  // a metrics line waits so long for its evaluation

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
 #include "base/file_system.h"
 #include "base/logging.h"
 #include "base/mutex.h"
@@ -41,6 +42,18 @@ absl::Status JoinRunDirectory(const RunPaths& paths, const Config& config) {
   LEEWAY_RETURN_IF_ERROR(existing.status());
   const std::vector<Diagnostic> errors = CheckResume(*existing, config);
   return errors.empty() ? absl::OkStatus() : absl::InvalidArgumentError(FormatDiagnostics(errors));
+}
+
+// Where this process reaches a service. A fault test may put a proxy in between for one process or for all of a role:
+// LEEWAY_QUEUE_VIA_ROLLOUT_1, LEEWAY_QUEUE_VIA_ROLLOUT.
+std::string ReachedVia(const std::string& service, const std::string& role, int rank, std::string address) {
+#ifdef LEEWAY_FAILPOINTS
+  const std::string of_role = absl::AsciiStrToUpper(fmt::format("LEEWAY_{}_VIA_{}", service, role));
+  for (const std::string& variable : {fmt::format("{}_{}", of_role, rank), of_role}) {
+    if (const char* via = getenv(variable.c_str()); via != nullptr && *via != '\0') return via;
+  }
+#endif
+  return address;
 }
 
 }  // namespace
@@ -118,8 +131,8 @@ absl::StatusOr<RoleContext> StartRole(int argc, char** argv, const std::string& 
   context.paths = RunPaths(JoinPath(context.config.GetString("run.directory"), context.config.GetString("run.name")));
   LogInit(context.name, "");
   LEEWAY_RETURN_IF_ERROR(JoinRunDirectory(context.paths, context.config));
-  context.queue_address = QueueAddressOf(context.config, context.paths);
-  context.weights_address = WeightsAddressOf(context.config, context.paths);
+  context.queue_address = ReachedVia("QUEUE", role, context.rank, QueueAddressOf(context.config, context.paths));
+  context.weights_address = ReachedVia("WEIGHTS", role, context.rank, WeightsAddressOf(context.config, context.paths));
   context.metrics = std::make_unique<Metrics>();
   if (const int64_t base = context.config.GetInteger("metrics.port"); base != 0) {
     LEEWAY_RETURN_IF_ERROR(context.metrics->Serve(static_cast<int>(base) + port_offset + context.rank).status());

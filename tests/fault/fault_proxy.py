@@ -139,12 +139,13 @@ class FaultProxy:
     def refuse(self):
         self.is_refusing = True
 
-    def heal(self):
-        """No fault any more; connections that can not go on are reset."""
+    def heal(self, resets=True):
+        """No fault any more; connections that can not go on are reset, or stay silent for ever: their ends have to find out by themselves."""
         self.is_refusing = self.is_half_open = False
         for direction in (self.up, self.down):
             direction.clear()
-        self._on_loop(lambda: [connection.reset() for connection in list(self._connections) if connection.is_spoiled])
+        if resets:
+            self._on_loop(lambda: [connection.reset() for connection in list(self._connections) if connection.is_spoiled])
 
     def open_connections(self):
         return len(self._connections)
