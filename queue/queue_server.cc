@@ -162,7 +162,8 @@ void QueueServer::State::RunTimer() {
 absl::StatusOr<std::unique_ptr<QueueServer>> QueueServer::Start(QueueOptions options, FileSystem* file_system,
                                                                 Metrics* metrics, const Clock* clock) {
   if (options.vocabulary_size <= 0) return absl::InvalidArgumentError("vocabulary_size is not greater than 0");
-  const ConnectionOptions connection = QueueConnectionOptions();
+  ConnectionOptions connection = QueueConnectionOptions();
+  connection.security = options.security;
   const uint64_t largest_chunk = connection.max_message_bytes / 4;
   if (options.max_chunk_bytes == 0 || options.max_chunk_bytes > largest_chunk) {
     return absl::InvalidArgumentError(
@@ -236,6 +237,7 @@ void QueueServer::Shutdown(absl::Duration grace) {
   state_->AwaitAnswers(grace);
   state_->frontend->Shutdown();
   state_->server->Shutdown(grace);
+  state->server->SetServing("leeway.v1.Queue", true);
 }
 
 }  // namespace leeway

@@ -11,6 +11,7 @@
 #include "base/file_system.h"
 #include "base/metrics.h"
 #include "queue/queue_core.h"
+#include "rpc/security/connection_security.h"
 
 namespace leeway {
 
@@ -18,6 +19,8 @@ namespace leeway {
 struct QueueOptions {
   // Where to listen: rpc/address.h.
   std::string address;
+  // Who may call over TCP.
+  ConnectionSecurity security;
   // Ledger, staleness, bounds, leases. `last_lineage` is set by the server, from its file.
   QueueCoreOptions core;
   // Ids of trajectories are below this.

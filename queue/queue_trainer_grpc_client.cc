@@ -34,8 +34,9 @@ struct GrpcQueueTrainerClient::State {
 
 absl::StatusOr<std::unique_ptr<GrpcQueueTrainerClient>> GrpcQueueTrainerClient::Create(
     const QueueGrpcClientOptions& options) {
-  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                          OpenChannel(options.target, QueueConnectionOptions()));
+  ConnectionOptions connection = QueueConnectionOptions();
+  connection.security = options.security;
+  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, OpenChannel(options.target, connection));
   return std::unique_ptr<GrpcQueueTrainerClient>(
       new GrpcQueueTrainerClient(std::make_unique<State>(options, std::move(channel))));
 }

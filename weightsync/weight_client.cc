@@ -434,6 +434,7 @@ absl::StatusOr<std::unique_ptr<GrpcWeightSubscriber>> GrpcWeightSubscriber::Crea
   }
   ConnectionOptions connection;
   connection.max_message_bytes = kMaxMessageBytes;
+  connection.security = options.security;
   // Two connections: bulk bytes must not delay control messages.
   LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> control, OpenChannel(options.publisher_address, connection));
   LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> bulk, OpenChannel(options.publisher_address, connection));

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "rpc/security/connection_security.h"
 #include "weightsync/weight_subscriber.h"
 
 namespace leeway {
@@ -26,6 +27,8 @@ class GrpcWeightSubscriber : public WeightSubscriber {
   struct Options {
     // GrpcWeightPublisher::address().
     std::string publisher_address;
+    // How the publisher is to know this caller, over TCP.
+    ConnectionSecurity security;
     // Of this worker, for messages: "rollout-0".
     std::string name;
     // Names, shapes and dtypes in the order in which the worker wants the bytes (MakeLayout).

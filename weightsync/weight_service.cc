@@ -26,6 +26,8 @@ namespace {
 
 // Room in a message for what is not bulk: manifests, headers.
 constexpr int kMaxMessageBytes = 80 << 20;
+// As grpc.health.v1 knows it.
+constexpr char kServiceName[] = "leeway.v1.Weights";
 constexpr uint64_t kMaxBucketBytes = 64 << 20;
 
 using AttachStream = ServerStream<v1::ReceiverMessage, v1::PublisherMessage>;
@@ -80,7 +82,9 @@ class GrpcWeightPublisher::Impl {
       LEEWAY_LOG_INFO("removed the shared memory {} of a dead process", name);
     ConnectionOptions connection;
     connection.max_message_bytes = kMaxMessageBytes;
+    connection.security = options_.security;
     LEEWAY_ASSIGN_OR_RETURN(server_, RpcServer::Start(options_.address, {&service_}, connection));
+    server_->SetServing(kServiceName, false);
     watch_ = std::thread([this] { WatchDeadlines(); });
     return absl::OkStatus();
   }
@@ -334,6 +338,8 @@ void GrpcWeightPublisher::Impl::Commit(const v1::WeightsVersion& weights) {
   {
     MutexLock lock(&mutex_);
     if (state_.Commit(clock_->Now(), weights)) committed_ = std::exchange(staged_, nullptr);
+    // Who asks for its health hears that it serves once it has a version to give.
+    if (committed_ != nullptr) server_->SetServing(kServiceName, true);
     StateChanged();
   }
   LEEWAY_FAILPOINT("weights_publisher_after_commit");

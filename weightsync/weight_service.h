@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "rpc/security/connection_security.h"
 #include "weightsync/weight_publisher.h"
 
 namespace leeway {
@@ -21,6 +22,8 @@ class GrpcWeightPublisher : public WeightPublisher {
   struct Options {
     // Where to listen: "unix:/path" or "host:port" (port 0 = any free one, see address()).
     std::string address;
+    // Who may call over TCP.
+    ConnectionSecurity security;
     // Names shared-memory objects ("/leeway-<run>-<pid>-..."): letters, digits, '-' and '_' are kept. Objects of dead
     // processes with the prefix "leeway-" are removed at Create.
     std::string run_name = "run";
