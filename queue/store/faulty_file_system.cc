@@ -128,8 +128,11 @@ class FaultyWritableFile : public rocksdb::FSWritableFile {
     std::string lost = std::exchange(unsynced_, std::string());
     if (torn == FaultyFileSystem::Torn::kNothing || lost.empty()) return;
     const size_t half = (lost.size() + 1) / 2;
-    if (torn == FaultyFileSystem::Torn::kHalf) lost.resize(half);
-    if (torn == FaultyFileSystem::Torn::kHalfAndZeros) std::fill(lost.begin() + half, lost.end(), '\0');
+    if (torn == FaultyFileSystem::Torn::kHalfAndZeros && absl::EndsWith(path_, ".log")) {
+      std::fill(lost.begin() + half, lost.end(), '\0');
+    } else {
+      lost.resize(half);
+    }
     target_->Append(lost, IOOptions(), nullptr).PermitUncheckedError();
     target_->Sync(IOOptions(), nullptr).PermitUncheckedError();
   }
@@ -202,6 +205,11 @@ uint64_t FaultyFileSystem::changes() const {
   return changes_;
 }
 
+uint64_t FaultyFileSystem::faults() const {
+  MutexLock lock(&mutex_);
+  return faults_;
+}
+
 uint64_t FaultyFileSystem::appended_bytes() const {
   MutexLock lock(&mutex_);
   return appended_bytes_;
@@ -227,6 +235,7 @@ IOStatus FaultyFileSystem::Begin(Operation operation, const std::string& path) {
     if (!applies || rule.times == 0 || !absl::StrContains(path, rule.path_contains)) continue;
     if (!rule.while_file_exists.empty() && access(rule.while_file_exists.c_str(), F_OK) != 0) continue;
     if (rule.times > 0) --rule.times;
+    ++faults_;
     return rule.fault == Fault::kNoSpace ? IOStatus::NoSpace("no space left, a test says", path)
                                          : IOStatus::IOError("input/output error, a test says", path);
   }

@@ -38,7 +38,8 @@ class FaultyFileSystem : public rocksdb::FileSystemWrapper {
     // Only while this file exists.
     std::string while_file_exists;
   };
-  // What reaches the disk of the bytes that were not synced when it crashes.
+  // What reaches the disk of the bytes that were not synced when it crashes. Zeros only in database logs: RocksDB
+  // itself refuses any other file of which a later part is there and an earlier one is not.
   enum class Torn { kNothing, kHalf, kHalfAndZeros };
 
   explicit FaultyFileSystem(std::shared_ptr<rocksdb::FileSystem> target = rocksdb::FileSystem::Default());
@@ -60,6 +61,8 @@ class FaultyFileSystem : public rocksdb::FileSystemWrapper {
 
   // Changes of the disk so far: what CrashAt counts.
   uint64_t changes() const;
+  // Operations that a rule made fail.
+  uint64_t faults() const;
   uint64_t appended_bytes() const;
   // Of files, successful.
   uint64_t syncs() const;
@@ -109,6 +112,7 @@ class FaultyFileSystem : public rocksdb::FileSystemWrapper {
   Torn torn_ LEEWAY_GUARDED_BY(mutex_) = Torn::kNothing;
   bool crashed_ LEEWAY_GUARDED_BY(mutex_) = false;
   uint64_t changes_ LEEWAY_GUARDED_BY(mutex_) = 0;
+  uint64_t faults_ LEEWAY_GUARDED_BY(mutex_) = 0;
   uint64_t appended_bytes_ LEEWAY_GUARDED_BY(mutex_) = 0;
   uint64_t syncs_ LEEWAY_GUARDED_BY(mutex_) = 0;
   std::set<FaultyWritableFile*> open_ LEEWAY_GUARDED_BY(mutex_);

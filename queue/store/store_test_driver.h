@@ -18,11 +18,15 @@
 
 namespace leeway {
 
-// An own directory, removed at the end.
+// An own directory, removed at the end; in memory where there is room, because these tests open hundreds of stores.
 class StoreDirectory {
  public:
   StoreDirectory() {
-    std::string pattern = absl::StrCat(::testing::TempDir(), "leeway_store_XXXXXX");
+    std::error_code error;
+    const std::filesystem::path memory = "/dev/shm";
+    const auto space = std::filesystem::space(memory, error);
+    const bool fits = !error && space.available >= (512u << 20);
+    std::string pattern = (fits ? memory : std::filesystem::path(::testing::TempDir())) / "leeway_store_XXXXXX";
     path_ = mkdtemp(pattern.data());
   }
   ~StoreDirectory() { std::filesystem::remove_all(path_); }
