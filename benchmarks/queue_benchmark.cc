@@ -1,193 +1,124 @@
-// What the queue costs: whole steps of a run (tickets out, trajectories in, batch out, commit) through the real server
-// and clients over a unix socket, all in this process, so that the CPU time is that of both sides together.
+// What the queue gives, beside its peers, in one run on one machine.
 //
-//   steps/BYTES/PER_SECOND   steps of 48 groups of 8 trajectories of about BYTES; pushes as fast as they go (0) or at a
-//   fixed rate, as episodes
-//                            end in a run. Counters: pushes/s, CPU microseconds a push (without the pacing itself),
-//                            share of one CPU.
+//   queue_benchmark [throughput] [--sizes 1KiB,64KiB,1MiB] [--repeats N] [--depth N] [--megabytes N] [--folder DIR]
+//                   [--store memory|rocksdb] [--no-redis] [--json]
+//
+// 8 producers push real trajectories, each with at most --depth unanswered; one consumer leases, commits and settles.
+// Three rates: put (fill, nobody reads), get (drain), flow (both at once). Redis Streams gets the same bytes from as
+// many clients with the same pipeline. Exit code 1: a target is missed (--no-check: never).
 
-#include <malloc.h>
-#include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
-
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <iostream>
-#include <memory>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
-#include "base/file_system.h"
+#include "absl/strings/str_format.h"
 #include "base/logging.h"
-#include "benchmark/benchmark.h"
-#include "queue/fake_trajectory.h"
-#include "queue/queue_grpc_client.h"
-#include "queue/queue_server.h"
+#include "benchmarks/queue/append_loop.h"
+#include "benchmarks/queue/child_process.h"
+#include "benchmarks/queue/figures.h"
+#include "benchmarks/queue/queue_load.h"
+#include "benchmarks/queue/redis_load.h"
 
 namespace leeway {
 namespace {
 
-constexpr uint64_t kGroups = 48;
-constexpr uint32_t kGroupSize = 8;
-constexpr absl::Duration kPatience = absl::Seconds(60);
-
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-double ThreadCpuSeconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
-
-void MustBeAccepted(const absl::StatusOr<v1::PushAnswer>& answer) {
-  if (answer.ok() && answer->result() == v1::ACCEPTED) return;
-  std::cerr << "not accepted: " << (answer.ok() ? answer->ShortDebugString() : answer.status().ToString()) << std::endl;
-  std::exit(1);
-}
-
-// A server with its two clients.
-class Run {
- public:
-  Run() {
-    char folder[] = "/tmp/leeway-queue-benchmark-XXXXXX";
-    folder_ = mkdtemp(folder);
-    QueueOptions options;
-    options.address = absl::StrCat("unix:", folder_, "/socket");
-    options.vocabulary_size = kFakeVocabulary;
-    options.core.staleness.groups_per_step = kGroups;
-    options.core.staleness.steps = uint64_t{1} << 40;
-    options.core.group_size = kGroupSize;
-    options.core.max_groups = 4 * kGroups;
-    options.core.max_trajectory_bytes = 1 << 20;
-    options.core.max_bytes = uint64_t{1} << 40;
-    options.core.task = "none";
-    options.core.train_seed = [](uint64_t index) { return index; };
-    options.core.evaluation_seed = [](uint64_t index) { return index; };
-    server_ = Must(QueueServer::Start(options));
-    worker_ = Must(GrpcQueueWorkerClient::Create({.target = options.address, .name = "worker"}));
-    trainer_ = Must(GrpcQueueTrainerClient::Create({.target = options.address, .name = "trainer"}));
-    Must(worker_->Register("rollout-0", "", kPatience));
-    lineage_ = Must(trainer_->AllocateLineage(kPatience)).lineage();
-    Must(trainer_->Restore(lineage_, 0, "", kPatience));
-    Commit({});
-  }
-  ~Run() {
-    // The last answers may still be on their way, and a client that goes answers what is open with an error.
-    while (worker_->unanswered_pushes() > 0) std::this_thread::yield();
-    worker_.reset();
-    trainer_.reset();
-    server_.reset();
-    RealFileSystem()->RemoveAll(folder_).IgnoreError();
-  }
-
-  // One step; `pause` is called before each push. Returns the CPU seconds that the pauses took.
-  template <class Pause>
-  double Step(int sampled, Pause pause) {
-    double paused = 0;
-    uint64_t pushed = 0;
-    while (pushed < kGroups * kGroupSize) {
-      const v1::AcquireTicketsResponse response = Must(worker_->AcquireTickets(256, {}, kPatience));
-      for (const v1::Ticket& ticket : response.tickets()) {
-        for (uint32_t member : ticket.members()) {
-          const double before = ThreadCpuSeconds();
-          pause();
-          v1::Trajectory trajectory = FakeTrajectory(ticket, member, sampled);
-          paused += ThreadCpuSeconds() - before;
-          worker_->Push(std::move(trajectory), MustBeAccepted);
-          ++pushed;
-        }
-      }
-    }
-    const LeasedBatch batch = Must(trainer_->LeaseBatch(lineage_, version_, kPatience));
-    std::vector<uint64_t> tickets;
-    for (const BatchGroup& group : batch.groups) tickets.push_back(group.ticket);
-    Commit(tickets);
-    if (version_ > 3) Must(trainer_->Settle(lineage_, version_ - 2, kPatience));
-    return paused;
-  }
-
- private:
-  void Commit(const std::vector<uint64_t>& tickets) {
-    v1::CommitRequest request;
-    request.set_lineage(lineage_);
-    request.set_version(++version_);
-    request.set_digest("d");
-    request.set_initial(tickets.empty());
-    for (uint64_t ticket : tickets) request.add_tickets(ticket);
-    Must(trainer_->Commit(request, kPatience));
-  }
-
-  std::string folder_;
-  std::unique_ptr<QueueServer> server_;
-  std::unique_ptr<GrpcQueueWorkerClient> worker_;
-  std::unique_ptr<GrpcQueueTrainerClient> trainer_;
-  uint64_t lineage_ = 0;
-  uint64_t version_ = 0;
+struct Arguments {
+  std::vector<uint64_t> kib = {1, 64, 1024};
+  int repeats = 3;
+  uint64_t depth = 16;
+  uint64_t megabytes = 256;
+  std::string folder = "/tmp";
+  std::string store = "memory";
+  bool no_redis = false;
 };
 
-void Steps(benchmark::State& state) {
-  const int sampled = static_cast<int>(state.range(0)) / 5;  // id and log-probability
-  const int64_t per_second = state.range(1);
-  Run run;
-  run.Step(sampled, [] {});
-  double paused = 0;
-  const double cpu = CpuSeconds();
-  const MonotonicTime start = RealClock()->Now();
-  MonotonicTime next = start;
-  for (auto _ : state) {
-    paused += run.Step(sampled, [&] {
-      if (per_second == 0) return;
-      next = next + absl::Seconds(1) / per_second;
-      const absl::Duration wait = next - RealClock()->Now();
-      if (wait <= absl::ZeroDuration()) return;
-      const timespec time = absl::ToTimespec(wait);
-      nanosleep(&time, nullptr);
-    });
-  }
-  const double pushes = static_cast<double>(state.iterations() * kGroups * kGroupSize);
-  const double used = CpuSeconds() - cpu - paused;
-  const double wall = absl::ToDoubleSeconds(RealClock()->Now() - start);
-  state.counters["pushes_per_s"] = pushes / wall;
-  state.counters["cpu_us_per_push"] = 1e6 * used / pushes;
-  state.counters["cpu_share"] = used / wall;
+LoadShape ShapeOf(uint64_t kib, const Arguments& arguments) {
+  LoadShape shape;
+  shape.payload_bytes = kib << 10;
+  shape.depth = arguments.depth;
+  // Batches of 256 small trajectories, of 16 large ones.
+  shape.groups_per_step = kib <= 4 ? 32 : kib <= 256 ? 8 : 2;
+  const uint64_t steps = (arguments.megabytes << 20) / shape.payload_bytes / shape.batch();
+  shape.pushes = std::max<uint64_t>(steps, 4) * shape.batch();
+  return shape;
 }
-BENCHMARK(Steps)
-    ->ArgNames({"bytes", "per_second"})
-    ->Args({150, 0})
-    ->Args({1 << 10, 0})
-    ->Args({64 << 10, 0})
-    ->Args({150, 3000})
-    ->Args({1 << 10, 3000})
-    ->UseRealTime()
-    ->Unit(benchmark::kMillisecond)
-    ->MinTime(2.0);
+
+// Several runs of one system.
+struct Runs {
+  std::vector<LoadResult> all;
+  Figure Of(double LoadResult::*field, double scale = 1) const {
+    std::vector<double> values;
+    for (const LoadResult& result : all) values.push_back(scale * (result.*field));
+    return FigureOf(values);
+  }
+};
+
+std::vector<std::string> Row(const std::string& system, const std::string& size, const Runs& runs, uint64_t bytes) {
+  return {size,
+          system,
+          FormatFigure(runs.Of(&LoadResult::put)),
+          FormatFigure(runs.Of(&LoadResult::get)),
+          FormatFigure(runs.Of(&LoadResult::flow)),
+          FormatNumber(runs.Of(&LoadResult::flow).median * static_cast<double>(bytes) / 1e6),
+          FormatNumber(runs.Of(&LoadResult::latency_p50, 1e6).median),
+          FormatNumber(runs.Of(&LoadResult::latency_p99, 1e6).median),
+          FormatNumber(runs.Of(&LoadResult::queue_cpu, 1e6).median),
+          FormatNumber(runs.Of(&LoadResult::clients_cpu, 1e6).median)};
+}
+
+int Throughput(const Arguments& arguments) {
+  TextTable table({"size", "system", "put/s", "get/s", "flow/s", "flow MB/s", "p50 us", "p99 us", "queue CPU us",
+                   "clients CPU us"});
+  std::vector<Target> targets;
+  for (uint64_t kib : arguments.kib) {
+    LoadShape shape = ShapeOf(kib, arguments);
+    const std::string size = kib < 1024 ? absl::StrCat(kib, " KiB") : absl::StrCat(kib / 1024, " MiB");
+    Runs ours, redis;
+    for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
+      std::fprintf(stderr, "%s, %llu pushes, run %d of %d\n", size.c_str(),
+                   static_cast<unsigned long long>(shape.pushes), repeat + 1, arguments.repeats);
+      TemporaryFolder folder(arguments.folder);
+      ours.all.push_back(MeasureQueue(shape, folder.path()));
+      if (!arguments.no_redis) redis.all.push_back(MeasureRedis(shape, RedisSync::kNone, folder.path()));
+    }
+    table.Add(Row("leeway " + arguments.store, size, ours, shape.payload_bytes));
+    if (arguments.no_redis) continue;
+    table.Add(Row("redis no fsync", size, redis, shape.payload_bytes));
+    const double target = kib <= 1 ? 1.0 : 1.5;
+    for (const auto& [name, field] : {std::pair{"put", &LoadResult::put}, std::pair{"flow", &LoadResult::flow}}) {
+      targets.push_back(
+          {absl::StrCat(size, " ", name, " / redis ", name), ours.Of(field).median / redis.Of(field).median, target});
+    }
+  }
+  std::printf("%s\n", table.ToString().c_str());
+  return PrintTargets(targets) ? 0 : 1;
+}
+
+int Main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "serve") == 0) return ServeQueue(argc, argv);
+  Arguments arguments;
+  CLI::App app("Throughput of the queue beside its peers");
+  app.add_option("--kib", arguments.kib, "Payload sizes in KiB")->delimiter(',');
+  app.add_option("--repeats", arguments.repeats, "Measurements of each");
+  app.add_option("--depth", arguments.depth, "Unanswered pushes of each producer");
+  app.add_option("--megabytes", arguments.megabytes, "Pushed in each phase");
+  app.add_option("--folder", arguments.folder, "Where stores and sockets are made");
+  app.add_option("--store", arguments.store, "memory or rocksdb");
+  app.add_flag("--no-redis", arguments.no_redis, "Leave the peer out");
+  CLI11_PARSE(app, argc, argv);
+  return Throughput(arguments);
+}
 
 }  // namespace
 }  // namespace leeway
 
 int main(int argc, char** argv) {
-  // As the role binaries do: freed memory is kept, large buffers are not mapped anew each time.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   spdlog::set_level(spdlog::level::warn);
-  benchmark::Initialize(&argc, argv);
-  benchmark::RunSpecifiedBenchmarks();
+  return leeway::Main(argc, argv);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -14,6 +15,8 @@
 #include "base/logging.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "leeway/v1/queue.grpc.pb.h"
 #include "queue/wire/connection.h"
 #include "queue/wire/push_pipeline.h"
@@ -32,13 +35,40 @@ uint64_t SeedOf(const QueueGrpcClientOptions& options) { return Hash64(options.n
 
 absl::Status NotRegistered() { return absl::FailedPreconditionError("this worker has no identity: register first"); }
 
-using PushStream = ClientStream<v1::PushRequest, v1::PushResponse>;
+PushCredits CreditsOf(const v1::RegisterResponse& handshake, const QueueGrpcClientOptions& options) {
+  PushCredits credits{handshake.max_unanswered_pushes(), handshake.max_unanswered_bytes()};
+  const uint64_t own = options.max_unanswered_pushes;
+  if (own > 0) credits.pushes = credits.pushes == 0 ? own : std::min(credits.pushes, own);
+  return credits;
+}
+
+// Requests go out as bytes: see PushMessage.
+using PushStream = ClientStream<grpc::ByteBuffer, v1::PushResponse>;
+using PushStub = grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::PushResponse>;
+
+// A slice that keeps its bytes alive itself.
+template <class Owner>
+grpc::Slice SliceOf(Owner owner, absl::string_view (*view)(const Owner&)) {
+  auto* const kept = new Owner(std::move(owner));
+  const absl::string_view bytes = view(*kept);
+  return grpc::Slice(
+      const_cast<char*>(bytes.data()), bytes.size(), [](void* owned) { delete static_cast<Owner*>(owned); }, kept);
+}
+
+grpc::ByteBuffer ToByteBuffer(PushMessage message) {
+  std::vector<grpc::Slice> slices;
+  for (PushMessage::Piece& piece : *message.mutable_pieces()) {
+    slices.push_back(SliceOf<PushMessage::Piece>(std::move(piece), [](const auto& kept) { return kept.bytes(); }));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
 
 }  // namespace
 
 struct GrpcQueueWorkerClient::State {
   State(const QueueGrpcClientOptions& options, std::shared_ptr<grpc::Channel> channel)
       : options(options),
+        push_stub(channel),
         caller(std::move(channel), options.retry_for, SeedOf(options)),
         backoff(BackoffPolicy(), SeedOf(options)) {}
 
@@ -71,6 +101,7 @@ struct GrpcQueueWorkerClient::State {
   }
 
   const QueueGrpcClientOptions options;
+  PushStub push_stub;
   RetryingCaller<v1::Queue> caller;
   InlineExecutor executor;
 
@@ -89,7 +120,7 @@ struct GrpcQueueWorkerClient::State {
   // Streams whose handler has not had its last call.
   int open_streams LEEWAY_GUARDED_BY(mutex) = 0;
   // Packed, but the stream had no room for it.
-  v1::PushRequest unwritten LEEWAY_GUARDED_BY(mutex);
+  std::optional<grpc::ByteBuffer> unwritten LEEWAY_GUARDED_BY(mutex);
   bool stream_full LEEWAY_GUARDED_BY(mutex) = false;
   Backoff backoff LEEWAY_GUARDED_BY(mutex);
   MonotonicTime reconnect_at LEEWAY_GUARDED_BY(mutex);
@@ -139,7 +170,8 @@ void GrpcQueueWorkerClient::State::Start(const v1::RegisterResponse& response) {
     refused = absl::OkStatus();
     handshake = response;
     acquire_sequence = 1;
-    pipeline = std::make_unique<PushPipeline>(handshake.identity(), handshake.max_chunk_bytes());
+    pipeline = std::make_unique<PushPipeline>(handshake.identity(), handshake.max_chunk_bytes(),
+                                              CreditsOf(handshake, options));
     backoff.Reset();
     reconnect_at = MonotonicTime();
     Wake();
@@ -157,9 +189,10 @@ void GrpcQueueWorkerClient::State::Push(std::string payload, PushPipeline::Done 
   const MonotonicTime now = RealClock()->Now();
   if (pipeline->unanswered() == 0) heard_at = now;
   pipeline->Add(std::move(payload), std::move(done));
-  // A sleeping sender that wakes in time by itself is left alone: that is what makes small pushes cheap.
-  const bool fills_message = pipeline->unsent_bytes() >= handshake.max_chunk_bytes();
-  if (!woken && (fills_message || asleep_until > std::max(now, flush_at))) Wake();
+  // A full message is written here and now: no other thread has to wake for it. A sleeping sender that wakes in time by
+  // itself is left alone: that is what makes small pushes cheap.
+  const MonotonicTime more = stream != nullptr && pipeline->fills_message() ? Send(now) : std::max(now, flush_at);
+  if (!woken && asleep_until > more) Wake();
 }
 
 void GrpcQueueWorkerClient::State::OnAnswers(uint64_t number, const v1::PushResponse& response) {
@@ -176,7 +209,8 @@ void GrpcQueueWorkerClient::State::OnAnswers(uint64_t number, const v1::PushResp
       AbandonStream();
       Refuse(status);
     }
-    if (pipeline->NextSend(now) < asleep_until) Wake();
+    // What waited for credit goes out from here.
+    if (Send(now) < asleep_until) Wake();
   }
   RunCallbacks();
 }
@@ -236,12 +270,13 @@ MonotonicTime GrpcQueueWorkerClient::State::Send(MonotonicTime now) {
     if (now < reconnect_at) return std::min(reconnect_at, patience_ends);
     OpenStream();
   }
-  const bool fills_message = pipeline->unsent_bytes() >= handshake.max_chunk_bytes();
-  if (now < flush_at && !fills_message) return std::min(flush_at, patience_ends);
+  if (now < flush_at && !pipeline->fills_message()) return std::min(flush_at, patience_ends);
   bool sent = false;
-  while (!stream_full && (unwritten.chunks_size() > 0 || pipeline->NextMessage(now, &unwritten))) {
-    if (stream->Write(std::move(unwritten))) {
-      unwritten.Clear();
+  PushMessage message;
+  while (!stream_full && (unwritten.has_value() || pipeline->NextMessage(now, &message))) {
+    if (!unwritten.has_value()) unwritten = ToByteBuffer(std::move(message));
+    if (stream->Write(*std::move(unwritten))) {
+      unwritten.reset();
       sent = true;
     } else {
       stream_full = true;  // until OnWritable, or until the stream's end
@@ -257,15 +292,17 @@ void GrpcQueueWorkerClient::State::OpenStream() {
   ++open_streams;
   stream_full = false;
   stream = PushStream::Start(
-      [this](grpc::ClientContext* context, auto* reactor) { caller.stub()->async()->Push(context, reactor); }, "Push",
-      &executor, {.max_queued_writes = kMaxQueuedWrites},
+      [this](grpc::ClientContext* context, auto* reactor) {
+        push_stub.PrepareBidiStreamingCall(context, "/leeway.v1.Queue/Push", grpc::StubOptions(), reactor);
+      },
+      "Push", &executor, {.max_queued_writes = kMaxQueuedWrites},
       [this, number](std::shared_ptr<PushStream>) { return std::make_unique<PushEvents<State>>(this, number); });
 }
 
 void GrpcQueueWorkerClient::State::AbandonStream() {
   if (stream != nullptr) stream->Cancel();
   stream = nullptr;
-  unwritten.Clear();
+  unwritten.reset();
   stream_full = false;
   if (pipeline != nullptr) pipeline->OnDisconnected();
 }
@@ -276,6 +313,7 @@ void GrpcQueueWorkerClient::State::Refuse(const absl::Status& why) {
   PushPipeline::Callbacks added;
   pipeline->FailAll(why, &added);
   Queue(std::move(added));
+  Wake();  // somebody has to run them
 }
 
 void GrpcQueueWorkerClient::State::RunCallbacks() {
@@ -313,9 +351,8 @@ void GrpcQueueWorkerClient::State::Stop() {
 
 absl::StatusOr<std::unique_ptr<GrpcQueueWorkerClient>> GrpcQueueWorkerClient::Create(
     const QueueGrpcClientOptions& options) {
-  ConnectionOptions connection = QueueConnectionOptions();
-  connection.security = options.security;
-  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, OpenChannel(options.target, connection));
+  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
+                          OpenChannel(options.target, QueueConnectionOptions()));
   auto state = std::make_unique<State>(options, std::move(channel));
   state->sender = std::thread([raw = state.get()] { raw->RunSender(); });
   return std::unique_ptr<GrpcQueueWorkerClient>(new GrpcQueueWorkerClient(std::move(state)));
@@ -362,6 +399,11 @@ absl::StatusOr<v1::AcquireTicketsResponse> GrpcQueueWorkerClient::AcquireTickets
 }
 
 void GrpcQueueWorkerClient::Push(v1::Trajectory trajectory, std::function<void(absl::StatusOr<v1::PushAnswer>)> done) {
+  PushKept(trajectory, std::move(done));
+}
+
+void GrpcQueueWorkerClient::PushKept(const v1::Trajectory& trajectory,
+                                     std::function<void(absl::StatusOr<v1::PushAnswer>)> done) {
   std::string payload = trajectory.SerializeAsString();
   uint64_t limit = 0;
   {

@@ -11,12 +11,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "queue/queue_client.h"
-#include "rpc/security/connection_security.h"
 
 namespace leeway {
 
 struct QueueGrpcClientOptions {
-  // Where the queue listens: "unix:/path" or "host:port".
+  // Where the queue listens: "unix:/path" or "127.0.0.1:port".
   std::string target;
   // Who calls: the trainer's name in the queue's log. Workers give theirs to Register.
   std::string name;
@@ -28,8 +27,8 @@ struct QueueGrpcClientOptions {
   absl::Duration push_linger = absl::Milliseconds(4);
   // Unanswered pushes are given up (UNAVAILABLE) when nothing was heard of the queue for so long.
   absl::Duration push_patience = absl::Seconds(60);
-  // How the queue is to know this caller, over TCP.
-  ConnectionSecurity security;
+  // At most so many pushes are sent and unanswered, also where the queue allows more. 0 = as many as it allows.
+  uint64_t max_unanswered_pushes = 0;
 };
 
 // A worker's client. Thread-safe. Calls block as queue_client.h says; Push never does.
@@ -55,6 +54,8 @@ class GrpcQueueWorkerClient : public QueueWorkerClient {
   absl::StatusOr<v1::AcquireTicketsResponse> AcquireTickets(uint32_t max_members, const v1::WeightsVersion& holds,
                                                             absl::Duration wait) override;
   void Push(v1::Trajectory trajectory, std::function<void(absl::StatusOr<v1::PushAnswer>)> done) override;
+  // The same of a trajectory that the caller keeps: it is serialised before this returns.
+  void PushKept(const v1::Trajectory& trajectory, std::function<void(absl::StatusOr<v1::PushAnswer>)> done);
   int64_t unanswered_pushes() const override;
   // `request.identity` is set by the client.
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request, absl::Duration timeout) override;

@@ -222,10 +222,14 @@ std::string CutText(absl::string_view text) {
 
 std::string Rejection::ToString() const { return CutText(absl::StrCat(code, ": ", message)); }
 
-std::optional<Rejection> ValidateTrajectory(const v1::Trajectory& trajectory, const ValidationLimits& limits) {
+std::optional<Rejection> ValidateAllButSpans(const v1::Trajectory& trajectory, const ValidationLimits& limits) {
   LEEWAY_RETURN_IF_REJECTED(CheckKey(trajectory, limits));
   LEEWAY_RETURN_IF_REJECTED(CheckOutcome(trajectory));
-  LEEWAY_RETURN_IF_REJECTED(CheckScore(trajectory));
+  return CheckScore(trajectory);
+}
+
+std::optional<Rejection> ValidateTrajectory(const v1::Trajectory& trajectory, const ValidationLimits& limits) {
+  LEEWAY_RETURN_IF_REJECTED(ValidateAllButSpans(trajectory, limits));
   return CheckSpans(trajectory, limits);
 }
 

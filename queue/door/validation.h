@@ -41,6 +41,8 @@ std::string CutText(absl::string_view text);
 // The first rule that `trajectory` breaks; nothing when it is well-formed. Nothing is repaired. A log-probability of 0
 // is legal; a missing one is a length mismatch. O(tokens + legal ids).
 std::optional<Rejection> ValidateTrajectory(const v1::Trajectory& trajectory, const ValidationLimits& limits);
+// The same rules without those of its spans.
+std::optional<Rejection> ValidateAllButSpans(const v1::Trajectory& trajectory, const ValidationLimits& limits);
 
 }  // namespace leeway
 

@@ -3,44 +3,54 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "rpc/chunks.h"
 
 namespace leeway {
 
 void PushPipeline::Add(std::string payload, Done done) {
   unsent_bytes_ += payload.size();
-  items_.push_back({std::move(payload), std::move(done)});
+  items_.push_back({std::make_shared<const std::string>(std::move(payload)), std::move(done)});
 }
 
-bool PushPipeline::NextMessage(MonotonicTime now, v1::PushRequest* request) {
-  request->Clear();
+bool PushPipeline::NextMessage(MonotonicTime now, PushMessage* message) {
+  message->Clear();
   uint64_t room = max_chunk_bytes_;
   // A trajectory that is half out when FULL comes is finished: the queue would take its pieces for those of the next
   // one.
-  while (sent_ < items_.size() && (offset_ > 0 || (full_ == 0 && now >= not_before_))) {
-    const std::string& payload = items_[sent_].payload;
-    const uint64_t left = payload.size() - offset_;
+  while (sent_ < items_.size() && (offset_ > 0 || (full_ == 0 && now >= not_before_ && HasCredit()))) {
+    const PushMessage::Payload& payload = items_[sent_].payload;
+    const uint64_t left = payload->size() - offset_;
     // A message that is nearly full is sent rather than topped up with a splinter of a large trajectory.
     if (room == 0 || (room < max_chunk_bytes_ && left > room)) break;
-    v1::PushChunk* chunk = request->add_chunks();
-    chunk->set_sequence(first_sequence_ + sent_);
-    const uint64_t size = CutChunk(payload, room, &offset_, chunk);
+    if (message->empty()) message->SetIdentity(identity_);
+    const uint64_t size = std::min(left, room);
+    message->AddChunk(first_sequence_ + sent_, payload, offset_, size);
     room -= size;
     unsent_bytes_ -= size;
-    if (chunk->last()) {
+    offset_ += size;
+    if (offset_ == payload->size()) {
       ++sent_;
+      sent_bytes_ += payload->size();
       offset_ = 0;
     }
   }
-  if (request->chunks_size() == 0) return false;
-  *request->mutable_identity() = identity_;
-  return true;
+  return !message->empty();
+}
+
+bool PushPipeline::HasCredit() const {
+  if (sent_ == 0) return true;
+  if (credits_.pushes > 0 && sent_ >= credits_.pushes) return false;
+  return credits_.bytes == 0 || sent_bytes_ + items_[sent_].payload->size() <= credits_.bytes;
+}
+
+bool PushPipeline::fills_message() const {
+  return unsent_bytes_ >= max_chunk_bytes_ || (credits_.pushes > 0 && items_.size() >= credits_.pushes) ||
+         (credits_.bytes > 0 && sent_bytes_ + unsent_bytes_ >= credits_.bytes);
 }
 
 MonotonicTime PushPipeline::NextSend(MonotonicTime now) const {
   if (sent_ == items_.size()) return MonotonicTime::InfiniteFuture();
   if (offset_ > 0) return now;
-  return full_ > 0 ? MonotonicTime::InfiniteFuture() : not_before_;
+  return full_ > 0 || !HasCredit() ? MonotonicTime::InfiniteFuture() : not_before_;
 }
 
 absl::Status PushPipeline::OnAnswers(const v1::PushResponse& response, MonotonicTime now, Callbacks* callbacks) {
@@ -55,6 +65,7 @@ absl::Status PushPipeline::OnAnswers(const v1::PushResponse& response, Monotonic
       ++full_;
       not_before_ = std::max(not_before_, now + absl::Milliseconds(static_cast<int64_t>(answer.retry_after_ms())));
     } else {
+      sent_bytes_ -= items_.front().payload->size();
       callbacks->push_back([done = std::move(items_.front().done), answer] { done(answer); });
       items_.pop_front();
       ++first_sequence_;
@@ -72,10 +83,11 @@ void PushPipeline::OnDisconnected() {
 
 void PushPipeline::SendAgain() {
   sent_ = 0;
+  sent_bytes_ = 0;
   offset_ = 0;
   full_ = 0;
   unsent_bytes_ = 0;
-  for (const Item& item : items_) unsent_bytes_ += item.payload.size();
+  for (const Item& item : items_) unsent_bytes_ += item.payload->size();
 }
 
 void PushPipeline::FailAll(const absl::Status& status, Callbacks* callbacks) {

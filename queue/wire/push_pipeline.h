@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "leeway/v1/queue.pb.h"
+#include "queue/wire/push_message.h"
 
 namespace leeway {
 
@@ -21,8 +22,16 @@ namespace leeway {
 //
 //   added -> sent -> answered                       FULL or a break: sent -> added
 //
+// Credits: never more than they allow are sent and unanswered; what is beyond waits here, and whoever adds bounds that.
+//
 // After FULL everything behind it in the pipe is answered FULL too; it goes out again, in order, when all those answers
 // are there and retry_after has passed.
+struct PushCredits {
+  // Sent and unanswered at the same time, at most; one push always may be. 0 = no limit.
+  uint64_t pushes = 0;
+  uint64_t bytes = 0;
+};
+
 class PushPipeline {
  public:
   using Done = std::function<void(absl::StatusOr<v1::PushAnswer>)>;
@@ -30,19 +39,22 @@ class PushPipeline {
   using Callbacks = std::vector<std::function<void()>>;
 
   // Messages carry about `max_chunk_bytes`.
-  PushPipeline(const v1::WorkerIdentity& identity, uint64_t max_chunk_bytes)
-      : identity_(identity), max_chunk_bytes_(max_chunk_bytes) {}
+  PushPipeline(const v1::WorkerIdentity& identity, uint64_t max_chunk_bytes, const PushCredits& credits = {})
+      : identity_(identity), max_chunk_bytes_(max_chunk_bytes), credits_(credits) {}
 
   void Add(std::string payload, Done done);
 
-  // Fills the next message. False: nothing to send now (nothing added, answers to FULL outstanding, or retry_after not
-  // over).
-  bool NextMessage(MonotonicTime now, v1::PushRequest* request);
+  // Fills the next message (cleared before). False: nothing to send now (nothing added, answers to FULL outstanding, or
+  // retry_after not over).
+  bool NextMessage(MonotonicTime now, PushMessage* message);
   // When NextMessage has something, as far as is known: now or before if at once, InfiniteFuture if not without Add or
   // answers.
   MonotonicTime NextSend(MonotonicTime now) const;
-  // Bytes that NextMessage could pack now.
+  // Bytes that are not sent yet.
   uint64_t unsent_bytes() const { return unsent_bytes_; }
+  // Waiting for more pushes would not make the next message larger: one is full, or the credits are used up by what is
+  // there.
+  bool fills_message() const;
 
   // Takes answers off the stream. INTERNAL: the queue answered what was not asked; the stream is of no use any more.
   absl::Status OnAnswers(const v1::PushResponse& response, MonotonicTime now, Callbacks* callbacks);
@@ -55,20 +67,25 @@ class PushPipeline {
 
  private:
   struct Item {
-    std::string payload;
+    PushMessage::Payload payload;
     Done done;
   };
 
   void SendAgain();
+  // The first unsent one may be sent.
+  bool HasCredit() const;
 
   const v1::WorkerIdentity identity_;
   const uint64_t max_chunk_bytes_;
+  const PushCredits credits_;
   // Oldest first; the first one's sequence number is `first_sequence_`.
   std::deque<Item> items_;
   uint64_t first_sequence_ = 1;
   // So many of items_ are sent whole, and `offset_` bytes of the next.
   size_t sent_ = 0;
   uint64_t offset_ = 0;
+  // Of the sent ones.
+  uint64_t sent_bytes_ = 0;
   uint64_t unsent_bytes_ = 0;
   // So many of the sent ones were answered FULL; not 0 only until all of them are.
   size_t full_ = 0;

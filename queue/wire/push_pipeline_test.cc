@@ -23,6 +23,17 @@ v1::WorkerIdentity Identity() {
   return identity;
 }
 
+// Fills `request` with what the pipeline's next message says.
+bool NextRequest(PushPipeline* pipeline, MonotonicTime now, v1::PushRequest* request) {
+  PushMessage message;
+  if (!pipeline->NextMessage(now, &message)) return false;
+  std::string bytes;
+  for (const PushMessage::Piece& piece : message.pieces()) absl::StrAppend(&bytes, piece.bytes());
+  EXPECT_EQ(message.size_bytes(), bytes.size());
+  EXPECT_TRUE(request->ParseFromString(bytes));
+  return true;
+}
+
 class PushPipelineTest : public ::testing::Test {
  protected:
   // Each payload is named by its answers: "1:ACCEPTED" or "1!ABORTED".
@@ -38,7 +49,7 @@ class PushPipelineTest : public ::testing::Test {
   std::string Send() {
     std::string text;
     v1::PushRequest request;
-    while (pipeline_.NextMessage(now_, &request)) {
+    while (NextRequest(&pipeline_, now_, &request)) {
       EXPECT_EQ(request.identity().producer_id(), 4u);
       if (!text.empty()) text += "|";
       for (const v1::PushChunk& chunk : request.chunks()) {
@@ -131,8 +142,8 @@ TEST_F(PushPipelineTest, AHalfSentOneIsFinishedWhenFullComes) {
   Add("a");
   Add(std::string(15, 'b'));
   v1::PushRequest request;
-  ASSERT_TRUE(pipeline_.NextMessage(now_, &request));  // a
-  ASSERT_TRUE(pipeline_.NextMessage(now_, &request));  // ten of b
+  ASSERT_TRUE(NextRequest(&pipeline_, now_, &request));  // a
+  ASSERT_TRUE(NextRequest(&pipeline_, now_, &request));  // ten of b
   EXPECT_TRUE(Answer(1, v1::FULL, 50).ok());
   EXPECT_LE(pipeline_.NextSend(now_), now_);
   EXPECT_EQ(Send(), "2=bbbbb.");
@@ -148,7 +159,7 @@ TEST_F(PushPipelineTest, ABreakSendsTheUnansweredAgain) {
   EXPECT_TRUE(Answer(1, v1::ACCEPTED).ok());
   Add(std::string(15, 'd'));
   v1::PushRequest request;
-  ASSERT_TRUE(pipeline_.NextMessage(now_, &request));
+  ASSERT_TRUE(NextRequest(&pipeline_, now_, &request));
   pipeline_.OnDisconnected();
   EXPECT_EQ(pipeline_.unsent_bytes(), 17u);
   EXPECT_EQ(Send(), "2=b.3=c.|4=dddddddddd|4=ddddd.");
@@ -164,6 +175,51 @@ TEST_F(PushPipelineTest, FailAllAnswersEverythingOnce) {
   for (auto& callback : callbacks) callback();
   EXPECT_THAT(done_, ElementsAre("1:ACCEPTED", "2!ABORTED"));
   EXPECT_EQ(pipeline_.unsent_bytes(), 0u);
+}
+
+TEST_F(PushPipelineTest, NoMoreIsUnansweredThanTheCreditsAllow) {
+  pipeline_.~PushPipeline();
+  new (&pipeline_) PushPipeline(Identity(), /*max_chunk_bytes=*/10, {.pushes = 3, .bytes = 8});
+  Add("aa");
+  Add("bb");
+  EXPECT_FALSE(pipeline_.fills_message());
+  Add("cc");
+  EXPECT_TRUE(pipeline_.fills_message());  // the credits are used up by what is there
+  Add("dd");
+  Add("eeeeeee");
+  EXPECT_EQ(Send(), "1=aa.2=bb.3=cc.");
+  EXPECT_EQ(pipeline_.NextSend(now_), MonotonicTime::InfiniteFuture());
+  EXPECT_TRUE(Answer(1, v1::ACCEPTED).ok());
+  EXPECT_LE(pipeline_.NextSend(now_), now_);
+  EXPECT_EQ(Send(), "4=dd.");
+  for (uint64_t sequence : {2, 3}) EXPECT_TRUE(Answer(sequence, v1::ACCEPTED).ok());
+  // Two bytes are open, seven more would be too many.
+  EXPECT_EQ(Send(), "");
+  Add(std::string(25, 'f'));
+  EXPECT_TRUE(Answer(4, v1::ACCEPTED).ok());
+  EXPECT_EQ(Send(), "5=eeeeeee.");
+  EXPECT_TRUE(Answer(5, v1::ACCEPTED).ok());
+  // One always may, however large.
+  EXPECT_EQ(Send(), "6=ffffffffff|6=ffffffffff|6=fffff.");
+  // After a break all credits are back.
+  pipeline_.OnDisconnected();
+  EXPECT_EQ(Send(), "6=ffffffffff|6=ffffffffff|6=fffff.");
+}
+
+TEST_F(PushPipelineTest, LargePayloadsArePointedAt) {
+  pipeline_.~PushPipeline();
+  new (&pipeline_) PushPipeline(Identity(), /*max_chunk_bytes=*/1 << 20);
+  const std::string large(100'000, 'x');
+  pipeline_.Add(large, [](absl::StatusOr<v1::PushAnswer>) {});
+  pipeline_.Add("small", [](absl::StatusOr<v1::PushAnswer>) {});
+  PushMessage message;
+  ASSERT_TRUE(pipeline_.NextMessage(now_, &message));
+  ASSERT_EQ(message.pieces().size(), 3u);
+  EXPECT_TRUE(message.pieces()[1].bytes() == large);
+  // Also when it was answered meanwhile.
+  PushPipeline::Callbacks callbacks;
+  pipeline_.FailAll(absl::AbortedError("fenced"), &callbacks);
+  EXPECT_TRUE(message.pieces()[1].bytes() == large);
 }
 
 // A queue that is now and then full, behind a connection that now and then breaks: every push is consumed exactly once,
@@ -183,7 +239,7 @@ TEST_F(PushPipelineTest, NothingIsLostDoubledOrReordered) {
       Add(payloads.back());
     } else if (action < 70) {
       v1::PushRequest request;
-      if (!pipeline_.NextMessage(now_, &request)) continue;
+      if (!NextRequest(&pipeline_, now_, &request)) continue;
       for (v1::PushChunk& chunk : *request.mutable_chunks()) {
         const absl::StatusOr<bool> whole =
             assembler.Add(chunk.sequence(), chunk.total_bytes(), chunk.data(), chunk.last());
