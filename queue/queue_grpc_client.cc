@@ -351,8 +351,9 @@ void GrpcQueueWorkerClient::State::Stop() {
 
 absl::StatusOr<std::unique_ptr<GrpcQueueWorkerClient>> GrpcQueueWorkerClient::Create(
     const QueueGrpcClientOptions& options) {
-  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                          OpenChannel(options.target, QueueConnectionOptions()));
+  ConnectionOptions connection = QueueConnectionOptions();
+  connection.security = options.security;
+  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, OpenChannel(options.target, connection));
   auto state = std::make_unique<State>(options, std::move(channel));
   state->sender = std::thread([raw = state.get()] { raw->RunSender(); });
   return std::unique_ptr<GrpcQueueWorkerClient>(new GrpcQueueWorkerClient(std::move(state)));

@@ -11,11 +11,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "queue/queue_client.h"
+#include "rpc/security/connection_security.h"
 
 namespace leeway {
 
 struct QueueGrpcClientOptions {
-  // Where the queue listens: "unix:/path" or "127.0.0.1:port".
+  // Where the queue listens: "unix:/path" or "host:port".
   std::string target;
   // Who calls: the trainer's name in the queue's log. Workers give theirs to Register.
   std::string name;
@@ -27,8 +28,13 @@ struct QueueGrpcClientOptions {
   absl::Duration push_linger = absl::Milliseconds(4);
   // Unanswered pushes are given up (UNAVAILABLE) when nothing was heard of the queue for so long.
   absl::Duration push_patience = absl::Seconds(60);
+<<<<<<< ours
   // At most so many pushes are sent and unanswered, also where the queue allows more. 0 = as many as it allows.
   uint64_t max_unanswered_pushes = 0;
+=======
+  // How the queue is to know this caller, over TCP.
+  ConnectionSecurity security;
+>>>>>>> theirs
 };
 
 // A worker's client. Thread-safe. Calls block as queue_client.h says; Push never does.
