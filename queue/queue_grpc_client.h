@@ -28,13 +28,10 @@ struct QueueGrpcClientOptions {
   absl::Duration push_linger = absl::Milliseconds(4);
   // Unanswered pushes are given up (UNAVAILABLE) when nothing was heard of the queue for so long.
   absl::Duration push_patience = absl::Seconds(60);
-<<<<<<< ours
   // At most so many pushes are sent and unanswered, also where the queue allows more. 0 = as many as it allows.
   uint64_t max_unanswered_pushes = 0;
-=======
   // How the queue is to know this caller, over TCP.
   ConnectionSecurity security;
->>>>>>> theirs
 };
 
 // A worker's client. Thread-safe. Calls block as queue_client.h says; Push never does.
