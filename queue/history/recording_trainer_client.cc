@@ -1,5 +1,6 @@
 #include "queue/history/recording_trainer_client.h"
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -31,7 +32,8 @@ Json GroupsOf(const LeasedBatch& batch) {
 Json WaitsOf(const v1::StatusResponse& status) {
   Json waits = Json::array();
   for (const v1::OpenWait& wait : status.waits()) {
-    waits.push_back({{"who", wait.who()}, {"cause", wait.cause()}, {"seconds", wait.seconds()}});
+    waits.push_back(
+        {{"who", wait.who()}, {"cause", wait.cause()}, {"seconds", wait.seconds()}, {"detail", wait.detail()}});
   }
   return waits;
 }
@@ -150,6 +152,7 @@ absl::StatusOr<v1::StatusResponse> RecordingQueueTrainerClient::GetStatus(absl::
     (*line)["counts"] = FieldOf(status->counts());
     (*line)["conservation_holds"] = status->conservation_holds();
     (*line)["waits"] = WaitsOf(*status);
+    (*line)["answers"] = std::map<std::string, uint64_t>(status->answers().begin(), status->answers().end());
   });
   return status;
 }

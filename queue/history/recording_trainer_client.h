@@ -22,7 +22,7 @@ namespace leeway {
 //   snapshot  lineage                                 snapshotted  bytes
 //   retire    lineage step ticket reason              retired
 //   fence     lineage id reason                       fenced
-//                                                     status     counts conservation_holds waits
+//                                                     status     counts conservation_holds waits answers
 //
 // A group is {ticket issue zero_advantage members}, a member {key digest outcome versions} (see
 // recording_worker_client.h). Thread-safe like the client below.
