@@ -42,3 +42,8 @@ find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ROCKSDB REQUIRED IMPORTED_TARGET rocksdb)
+
+# The allocator of every program (base/allocator.h). Sanitizers bring their own.
+if(NOT LEEWAY_SANITIZE)
+  pkg_check_modules(JEMALLOC REQUIRED IMPORTED_TARGET jemalloc)
+endif()

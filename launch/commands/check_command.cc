@@ -34,8 +34,6 @@ ExitCode RoleCommand(const std::string& role, const std::vector<std::string>& ar
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  // glibc reads it before main; an own setting of the user wins.
-  setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", /*replace=*/0);
   execv(pointers[0], pointers.data());
   perror(pointers[0]);
   return ExitCode::kEnvironment;

@@ -1,6 +1,5 @@
 #include "launch/roles/role_process.h"
 
-#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
+#include "base/allocator.h"
 #include "base/file_system.h"
 #include "base/logging.h"
 #include "base/mutex.h"
@@ -59,10 +59,7 @@ std::string ReachedVia(const std::string& service, const std::string& role, int 
 }  // namespace
 
 void PrepareProcess() {
-  // The largest threshold that glibc accepts; blocks below it come from the heap, which is never trimmed.
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 16 << 20);
+  PrepareAllocator();
   signal(SIGPIPE, SIG_IGN);
   // A channel whose calls fail at once is polled in the background only: at gRPC's own 5 s a process that was started a
   // moment before its peer would find it 5 s late. gRPC reads this when it starts.

@@ -51,9 +51,6 @@ absl::StatusOr<std::vector<Supervisor::Child>> PlanChildren(const Config& config
       child.command.executable = binaries + "/leeway-" + role;
       child.command.arguments = {paths.config(), "--rank", std::to_string(rank)};
       child.command.log_path = paths.log(child.process.name);
-      // Huge pages halve the cost of first touches (glibc reads this before main).
-      if (environment.count("GLIBC_TUNABLES") == 0)
-        child.command.environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1";
       LEEWAY_ASSIGN_OR_RETURN(child.environment_of_start, FailpointsOfStarts(role, rank, environment));
       children.push_back(std::move(child));
     }
