@@ -26,9 +26,6 @@ namespace {
 constexpr absl::string_view kRecordsBegin = "a";
 constexpr absl::string_view kRecordsEnd = "{";
 
-// How often a full disk is looked at while nothing is written.
-constexpr absl::Duration kFullInterval = absl::Milliseconds(250);
-
 }  // namespace
 
 class RocksDbStore::Implementation {
@@ -97,7 +94,7 @@ class RocksDbStore::Implementation {
       MutexLock lock(&mutex_);
       LEEWAY_CHECK(number <= pending_.last_write()) << "write " << number << " was never made";
       // While earlier callbacks are being run this one has to wait for its turn.
-      if (number > durable_ || delivering_) {
+      if (number > durable_ || (delivering_ && number > 0)) {
         waiting_.emplace(number, std::move(done));
         return;
       }
@@ -211,7 +208,8 @@ bool RocksDbStore::Implementation::AwaitWork() {
   if (!group_.empty()) return true;
   if (!pending_.has_ended_writes()) {
     writer_waits_ = true;
-    const Deadline deadline = trouble_.empty() ? Deadline::Infinite() : Deadline::After(kFullInterval);
+    // A full disk is looked at now and then, also while nothing is written.
+    const Deadline deadline = trouble_.empty() ? Deadline::Infinite() : Deadline::After(options_.longest_pause);
     while (!stopping_ && !pending_.has_ended_writes() && !deadline.HasPassed()) changed_.WaitUntil(&mutex_, deadline);
     writer_waits_ = false;
   }

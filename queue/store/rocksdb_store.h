@@ -38,7 +38,8 @@ struct RocksDbStoreOptions {
   uint64_t waiting_bytes = 256 << 20;
   // Most bytes that share a sync.
   uint64_t group_bytes = 16 << 20;
-  // Pause between attempts while the disk fails: doubles from the first to the second.
+  // Pause between attempts while the disk fails: doubles from the first to the second; the latter also between looks
+  // for space when it is full.
   absl::Duration first_pause = absl::Milliseconds(20);
   absl::Duration longest_pause = absl::Seconds(1);
 };

@@ -164,10 +164,11 @@ INSTANTIATE_TEST_SUITE_P(AllKinds, CrashTest, ::testing::Values(Torn::kNothing, 
                          NameOfTorn);
 
 TEST(CrashPropertyTest, RandomLivesWithFaultsKeepAPrefix) {
-  constexpr uint32_t kTickets = 40;
+  constexpr uint32_t kTickets = 120;
   const std::vector<PayloadKey> keys = AllKeys(kTickets);
   StoreDirectory directory;
   StoreContent content;
+  uint64_t rewritten_bytes = 0;
   for (uint32_t life = 0; life < 25; ++life) {
     std::mt19937 random(life);
     const auto disk = std::make_shared<FaultyFileSystem>();
@@ -176,7 +177,7 @@ TEST(CrashPropertyTest, RandomLivesWithFaultsKeepAPrefix) {
     if (random() % 2 == 0) disk->CrashAt(20 + random() % 300, torn);
     CheckedStore checked(directory.path(), disk, content);
     if (checked.is_open()) {
-      for (int i = 0; i < 200 && !disk->crashed(); ++i) {
+      for (int i = 0; i < 300 && !disk->crashed(); ++i) {
         const PayloadKey key = keys[random() % keys.size()];
         if (!checked.holds(key)) {
           checked.Put(key, BytesOf(random(), random() % 2 == 0 ? random() % 100 : 100 + random() % 6000));
@@ -190,6 +191,17 @@ TEST(CrashPropertyTest, RandomLivesWithFaultsKeepAPrefix) {
                                                : StoreRecord{record, BytesOf(random(), random() % 200)}});
           if (random() % 8 == 0) checked.Await(number);
         }
+        // Fills many segments, and leaves them nearly empty.
+        if (random() % 60 == 0) {
+          for (const PayloadKey& any : keys) {
+            if (!checked.holds(any)) checked.Put(any, BytesOf(random(), 100 + random() % 4000));
+          }
+        }
+        if (random() % 60 == 0) {
+          for (const PayloadKey& any : keys) {
+            if (checked.holds(any) && random() % 6 != 0) checked.Erase(any);
+          }
+        }
         if (random() % 40 == 0) {
           FaultyFileSystem::Rule rule;
           rule.fault = random() % 2 == 0 ? FaultyFileSystem::Fault::kNoSpace : FaultyFileSystem::Fault::kInputOutput;
@@ -197,11 +209,13 @@ TEST(CrashPropertyTest, RandomLivesWithFaultsKeepAPrefix) {
           disk->AddRule(rule);
         }
       }
+      rewritten_bytes += checked.store().Statistics().rewritten_bytes;
     }
     disk->Crash(torn);
     content = checked.Reopened(directory.path(), keys);
     ASSERT_FALSE(HasFailure()) << "life " << life;
   }
+  EXPECT_GT(rewritten_bytes, 0u);
 }
 
 }  // namespace

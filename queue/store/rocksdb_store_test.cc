@@ -311,6 +311,7 @@ TEST(RocksDbStoreTest, SegmentsWithMuchGarbageAreRewritten) {
       if (i % 10 == 0) expected[NameOf(keys.back())] = bytes;
       store->Write({});
     }
+    ASSERT_TRUE(AwaitDurable(store.get(), 600));
     for (uint32_t i = 0; i < 600; ++i) {
       if (i % 10 != 0) store->Erase({i, 0});
     }

@@ -18,7 +18,6 @@ constexpr char kFormatKey[] = "Format";
 constexpr char kFormat[] = "1";
 
 constexpr size_t kRememberedSyncs = 1024;
-constexpr absl::Duration kSpaceInterval = absl::Milliseconds(200);
 
 // A small payload as it was read, or why it cannot be.
 class InlinePayload final : public StoredPayload {
@@ -83,8 +82,7 @@ absl::Status DiskWriter::Open(PendingWrites* index) {
   LEEWAY_RETURN_IF_ERROR(OpenSegments(index));
   if (options_.read_only) return absl::OkStatus();
   const absl::Status ballast = ballast_.Take();
-  if (!ballast.ok()) full_reason_ = DescribeDiskTrouble(ballast);
-  return absl::OkStatus();
+  return absl::IsResourceExhausted(NoteIfFull(ballast)) ? absl::OkStatus() : ballast;
 }
 
 absl::Status DiskWriter::OpenFormat() {
@@ -160,11 +158,7 @@ absl::Status DiskWriter::OpenSegments(PendingWrites* index) {
 
 absl::Status DiskWriter::Write(WriteGroup* group) {
   absl::Status status = WriteOnce(group);
-  if (absl::IsResourceExhausted(status) && ballast_.GiveUp()) {
-    LEEWAY_LOG_WARNING("{}: the disk is full; {} bytes kept for this are given up", options_.directory,
-                       options_.ballast_bytes);
-    status = WriteOnce(group);
-  }
+  if (absl::IsResourceExhausted(status) && ballast_.GiveUp()) status = WriteOnce(group);
   if (!status.ok()) ++counters_.failures;
   return status;
 }
@@ -172,18 +166,16 @@ absl::Status DiskWriter::Write(WriteGroup* group) {
 absl::Status DiskWriter::WriteOnce(WriteGroup* group) {
   if (database_failed_) {
     const absl::Status reopened = database_->Reopen(database_failed_for_space_);
-    if (absl::IsResourceExhausted(reopened)) full_reason_ = DescribeDiskTrouble(reopened);
-    if (!reopened.ok()) return reopened;
+    if (!reopened.ok()) return NoteIfFull(reopened);
     database_failed_ = false;
   }
   if (!group->payloads_are_placed) {
     const absl::Status placed = PlacePayloads(group);
-    if (absl::IsResourceExhausted(placed)) full_reason_ = DescribeDiskTrouble(placed);
     if (!placed.ok()) {
       // After a failed sync nothing appended since the one before may be trusted, even if a later sync is fine.
       SealActive();
       RemoveGarbage();
-      return placed;
+      return NoteIfFull(placed);
     }
     group->payloads_are_placed = true;
   }
@@ -192,8 +184,7 @@ absl::Status DiskWriter::WriteOnce(WriteGroup* group) {
   if (!written.ok()) {
     database_failed_ = true;
     database_failed_for_space_ = absl::IsResourceExhausted(written);
-    if (database_failed_for_space_) full_reason_ = DescribeDiskTrouble(written);
-    return written;
+    return NoteIfFull(written);
   }
   NoteSync(options_.clock->Now() - start);
   ++counters_.log_syncs;
@@ -283,7 +274,7 @@ void DiskWriter::RemoveGarbage() {
 
 absl::Status DiskWriter::Housekeep() {
   if (database_failed_) {
-    LEEWAY_RETURN_IF_ERROR(database_->Reopen(database_failed_for_space_));
+    LEEWAY_RETURN_IF_ERROR(NoteIfFull(database_->Reopen(database_failed_for_space_)));
     database_failed_ = false;
   }
   RemoveGarbage();
@@ -292,30 +283,30 @@ absl::Status DiskWriter::Housekeep() {
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<SegmentWriter>> created = CreateSegment(options_.segment_bytes);
-  if (absl::IsResourceExhausted(created.status())) {
-    full_reason_ = DescribeDiskTrouble(created.status());
-    return absl::OkStatus();
-  }
+  if (absl::IsResourceExhausted(NoteIfFull(created.status()))) return absl::OkStatus();
   if (!created.ok()) return created.status();
   spare_ = *std::move(created);
   return absl::OkStatus();
 }
 
 absl::Status DiskWriter::TakeSpaceBack() {
-  const MonotonicTime now = options_.clock->Now();
-  if (now < next_look_for_space_) return absl::OkStatus();
-  next_look_for_space_ = now + kSpaceInterval;
+  if (options_.clock->Now() < next_look_for_space_) return absl::OkStatus();
   absl::Status status = ballast_.Take();
   if (status.ok() && spare_ == nullptr && next_segment_ > 1) {
     absl::StatusOr<std::unique_ptr<SegmentWriter>> created = CreateSegment(options_.segment_bytes);
     status = created.status();
     if (created.ok()) spare_ = *std::move(created);
   }
+  if (absl::IsResourceExhausted(NoteIfFull(status))) return absl::OkStatus();
+  if (status.ok()) full_reason_.clear();
+  return status;
+}
+
+const absl::Status& DiskWriter::NoteIfFull(const absl::Status& status) {
   if (absl::IsResourceExhausted(status)) {
     full_reason_ = DescribeDiskTrouble(status);
-    return absl::OkStatus();
+    next_look_for_space_ = options_.clock->Now() + options_.longest_pause;
   }
-  if (status.ok()) full_reason_.clear();
   return status;
 }
 

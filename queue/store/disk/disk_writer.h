@@ -76,6 +76,8 @@ class DiskWriter {
   void RemoveGarbage();
   absl::Status WriteOnce(WriteGroup* group);
   absl::Status TakeSpaceBack();
+  // Returns `status`.
+  const absl::Status& NoteIfFull(const absl::Status& status);
   void NoteSync(absl::Duration took);
   std::string SegmentDirectory() const { return options_.directory + "/segments"; }
 
