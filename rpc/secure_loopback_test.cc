@@ -255,6 +255,43 @@ TEST_F(SecureLoopbackTest, MessagesAndMetadataBeyondTheLimitsAreRefused) {
   EXPECT_TRUE(after.ok()) << after;
 }
 
+// Groups in groups (wire type 3), which no message has: unknown fields, which protobuf follows to their ends.
+v1::CommitRequest NestingBomb() {
+  v1::CommitRequest request;
+  google::protobuf::UnknownFieldSet* fields = request.GetReflection()->MutableUnknownFields(&request);
+  for (int depth = 0; depth < 150; ++depth) fields = fields->AddGroup(1000);
+  return request;
+}
+
+TEST_F(SecureLoopbackTest, ANestingBombIsRefusedAsWhatItIs) {
+  Start({});
+  const auto stub = StubOf({.tokens = tokens_, .role = Role::kTrain});
+  const absl::Status refused = Call(stub.get(), &v1::Queue::Stub::Commit, "Commit", NestingBomb());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("nested more than 100 levels deep"));
+  EXPECT_EQ(service_.calls, 0);
+  EXPECT_TRUE(Call(stub.get(), &v1::Queue::Stub::Commit, "Commit").ok());
+}
+
+TEST_F(SecureLoopbackTest, ANestingBombInAStreamIsNotTakenForItsEnd) {
+  Start({});
+  const auto stub = StubOf({.tokens = tokens_});
+  InlineExecutor executor;
+  EndHandler::End end;
+  auto stream = ClientStream<v1::PushRequest, v1::PushResponse>::Start(
+      [&](grpc::ClientContext* context, auto* reactor) { stub->async()->Push(context, reactor); }, "Push", &executor,
+      {}, [&](auto) { return std::make_unique<EndHandler>(&end); });
+  v1::PushRequest good, bomb;
+  const v1::CommitRequest same = NestingBomb();
+  bomb.GetReflection()->MutableUnknownFields(&bomb)->MergeFrom(same.GetReflection()->GetUnknownFields(same));
+  EXPECT_TRUE(stream->Write(std::move(good)));
+  EXPECT_TRUE(stream->Write(std::move(bomb)));
+  const std::optional<absl::Status> status = end.Wait(kPatience);
+  ASSERT_TRUE(status.has_value());
+  EXPECT_EQ(status->code(), absl::StatusCode::kInvalidArgument) << *status;
+  EXPECT_THAT(std::string(status->message()), HasSubstr("nested more than 100 levels deep"));
+}
+
 TEST_F(SecureLoopbackTest, AConnectionCarriesSoManyCallsAtATime) {
   Start({}, {.max_streams = 1});
   const auto stub = StubOf({.tokens = tokens_});

@@ -13,6 +13,7 @@
 #include "grpcpp/server_builder.h"
 #include "rpc/address.h"
 #include "rpc/grpc_log.h"
+#include "rpc/request_errors.h"
 #include "rpc/security/grpc_credentials.h"
 
 namespace leeway {
@@ -53,6 +54,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& a
   grpc::ServerBuilder builder;
   SetOptions(options, limits, &builder);
   for (grpc::Service* service : services) builder.RegisterService(service);
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(MakeRequestErrorNamer());
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   // gRPC is given connections, not a port: who may connect is decided before it sees a byte.
   std::shared_ptr<ExternalAcceptor> hand = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,

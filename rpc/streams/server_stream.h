@@ -10,6 +10,7 @@
 #include "base/executor.h"
 #include "base/mutex.h"
 #include "grpcpp/support/server_callback.h"
+#include "rpc/request_errors.h"
 #include "rpc/status_mapping.h"
 #include "rpc/streams/outgoing_queue.h"
 #include "rpc/streams/stream_handler.h"
@@ -27,9 +28,9 @@ namespace leeway {
 // Reads: one at a time; the next one starts when the handler is through with the last, and not while more than half of
 // `max_queued_writes` wait to be written (a peer that does not read is not read from). Writes: queued, in order, one in
 // flight. End: by Finish(), by cancellation (peer gone, deadline, server shutdown) or by a failed write, whichever is
-// first; always finished towards gRPC, so a shutdown never hangs on it. The handler's OnEnd is the last call it gets,
-// after which it is destroyed. Threads: Write and Finish from any; the handler is called on `executor`, one call at a
-// time. Keep a weak_ptr outside of the handler.
+// first; a message that cannot be parsed ends it with INVALID_ARGUMENT; always finished towards gRPC, so a shutdown
+// never hangs on it. The handler's OnEnd is the last call it gets, after which it is destroyed. Threads: Write and
+// Finish from any; the handler is called on `executor`, one call at a time. Keep a weak_ptr outside of the handler.
 template <class Request, class Response>
 class ServerStream final : public grpc::ServerBidiReactor<Request, Response>,
                            public std::enable_shared_from_this<ServerStream<Request, Response>> {
@@ -74,6 +75,7 @@ class ServerStream final : public grpc::ServerBidiReactor<Request, Response>,
   // ---- reactions: called by gRPC
   // -------------------------------------------------------------------------------------------------
   void OnReadDone(bool ok) override LEEWAY_EXCLUDES(mutex_) {
+    if (!ok && !UnreadMark<Request>::IsSet(request_)) Finish(absl::InvalidArgumentError(kMalformedRequest));
     executor_->Schedule([this, ok] {
       ok ? handler_->OnMessage(&request_) : handler_->OnHalfClose();
       HandlerReturned(ok);
@@ -117,6 +119,7 @@ class ServerStream final : public grpc::ServerBidiReactor<Request, Response>,
   void StartReadLocked() LEEWAY_REQUIRES(mutex_) {
     if (finished_) return;
     handling_ = true;
+    UnreadMark<Request>::Set(&request_);
     this->StartRead(&request_);
   }
   void ReadNext() LEEWAY_EXCLUDES(mutex_) {
