@@ -64,7 +64,16 @@ int main(int argc, char** argv) {
   evaluate_command->add_flag("--json", evaluate.json, "for machines");
   evaluate_command->callback([&] { code = EvaluateCommand(evaluate); });
 
-  app.add_subcommand("doctor", "what this machine has and lacks")->callback([&] { code = DoctorCommand(); });
+  CertificateArguments certificates;
+  CLI::App* doctor = app.add_subcommand("doctor", "what this machine has and lacks; makes certificates");
+  CLI::Option* make = doctor->add_option("--make-certificates", certificates.directory,
+                                         "make an authority, certificates, keys and tokens in this folder");
+  doctor->add_option("--host", certificates.hosts, "further names and addresses of the server's certificate")
+      ->needs(make);
+  doctor->add_option("--days", certificates.days, "how long the certificates are valid (default: 825)")
+      ->check(CLI::Range(1, 36500))
+      ->needs(make);
+  doctor->callback([&] { code = make->count() > 0 ? MakeCertificatesCommand(certificates) : DoctorCommand(); });
   std::string topic = "config";
   CLI::App* docs = app.add_subcommand("docs", "print reference pages made from the code");
   docs->add_option("topic", topic, "config: markdown of all configuration keys; schema: their JSON Schema")

@@ -12,9 +12,11 @@ int main(int argc, char** argv) {
   StopSignals signals;
   absl::StatusOr<RoleContext> context = StartRole(argc, argv, "queue", 0);
   if (!context.ok()) EndRole("queue", context.status());
-  absl::StatusOr<std::unique_ptr<QueueServer>> queue = QueueServer::Start(
-      QueueOptionsOf(context->config, context->task.get(), context->tokenizer->vocabulary_size(), context->paths),
-      RealFileSystem(), context->metrics.get());
+  QueueOptions options =
+      QueueOptionsOf(context->config, context->task.get(), context->tokenizer->vocabulary_size(), context->paths);
+  options.security = context->security;
+  absl::StatusOr<std::unique_ptr<QueueServer>> queue =
+      QueueServer::Start(std::move(options), RealFileSystem(), context->metrics.get());
   if (!queue.ok()) EndRole(context->name, queue.status());
   Mutex mutex;
   CondVar changed;

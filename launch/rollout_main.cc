@@ -18,6 +18,7 @@ absl::Status RunRollout(RoleContext& context, StopSignals& signals) {
   LEEWAY_ASSIGN_OR_RETURN(v1::Manifest expected, ExpectedManifest(options.shape));
   GrpcWeightSubscriber::Options subscriber_options;
   subscriber_options.publisher_address = context.weights_address;
+  subscriber_options.security = context.security;
   subscriber_options.name = context.name;
   subscriber_options.expected = std::move(expected);
   subscriber_options.transport = context.config.GetString("weights.transport");
@@ -26,6 +27,7 @@ absl::Status RunRollout(RoleContext& context, StopSignals& signals) {
   QueueGrpcClientOptions queue_options;
   queue_options.target = context.queue_address;
   queue_options.name = context.name;
+  queue_options.security = context.security;
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<QueueWorkerClient> queue, GrpcQueueWorkerClient::Create(queue_options));
   queue = RecordIfAsked(std::move(queue), context.name);
   RolloutWorker worker(

@@ -19,6 +19,7 @@ absl::Status RunTrainer(RoleContext& context, StopSignals& signals) {
   ParallelFor parallel(static_cast<int>(context.config.GetInteger("trainer.threads")));
   GrpcWeightPublisher::Options publisher_options;
   publisher_options.address = context.weights_address;
+  publisher_options.security = context.security;
   publisher_options.run_name = context.config.GetString("run.name");
   publisher_options.bucket_bytes = static_cast<uint64_t>(context.config.GetInteger("weights.bucket_bytes"));
   LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcWeightPublisher> publisher,
@@ -26,6 +27,7 @@ absl::Status RunTrainer(RoleContext& context, StopSignals& signals) {
   QueueGrpcClientOptions queue_options;
   queue_options.target = context.queue_address;
   queue_options.name = context.name;
+  queue_options.security = context.security;
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<QueueTrainerClient> queue, GrpcQueueTrainerClient::Create(queue_options));
   queue = RecordIfAsked(std::move(queue), context.name);
   TrainerOptions options =

@@ -43,6 +43,16 @@ std::string FindRun(const std::string& name);
 
 // What this machine has and lacks.
 ExitCode DoctorCommand();
+
+struct CertificateArguments {
+  std::string directory;
+  // Besides this machine's name and loopback.
+  std::vector<std::string> hosts;
+  int days = 825;
+};
+// Makes an authority, certificates and keys of a server and a client, and token files: all that security.* names.
+// Overwrites nothing.
+ExitCode MakeCertificatesCommand(const CertificateArguments& arguments);
 // `topic`: config (markdown) or schema (JSON Schema).
 ExitCode DocsCommand(const std::string& topic);
 

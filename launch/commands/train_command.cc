@@ -9,6 +9,7 @@
 #include "launch/config/check.h"
 #include "launch/report/trace.h"
 #include "launch/roles/role_process.h"
+#include "launch/roles/security_options.h"
 #include "launch/run/job_monitor.h"
 #include "launch/run/launch_plan.h"
 #include "launch/run/run_directory.h"
@@ -81,7 +82,9 @@ ExitCode TrainCommand(const std::vector<std::string>& arguments) {
   if (!run.ok()) return Fail(run.status());
   Terminal terminal(stdout, absl::Seconds(config.GetReal("run.status_interval")));
   Greet(*run, prepared.resolved, &terminal);
-  absl::StatusOr<std::unique_ptr<StatusFeed>> feed = StatusFeed::Start(QueueAddressOf(config, run->paths()));
+  const absl::StatusOr<ConnectionSecurity> security = SecurityOf(config, run->paths(), Role::kAdmin);
+  if (!security.ok()) return Fail(security.status());
+  absl::StatusOr<std::unique_ptr<StatusFeed>> feed = StatusFeed::Start(QueueAddressOf(config, run->paths()), *security);
   if (!feed.ok()) return Fail(feed.status());
   const MonotonicTime start = RealClock()->Now();
   JobMonitor monitor(config, run->paths(), feed->get(), &terminal);

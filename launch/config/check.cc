@@ -1,8 +1,5 @@
 #include "launch/config/check.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -12,10 +9,12 @@
 
 #include "fmt/format.h"
 #include "formats/model_config.h"
+#include "launch/roles/security_options.h"
 #include "launch/roles/task_options.h"
 #include "launch/roles/trainer_role.h"
 #include "model/model_files.h"
 #include "rpc/address.h"
+#include "rpc/listener/listening_socket.h"
 
 namespace leeway {
 namespace {
@@ -84,7 +83,7 @@ class Checker {
     CheckTrainer();
     CheckMemory();
     CheckPlaces();
-    CheckPorts();
+    CheckPorts(CheckSecurity());
     return std::move(errors_);
   }
 
@@ -301,7 +300,7 @@ class Checker {
     }
   }
 
-  void CheckPorts() {
+  void CheckPorts(const absl::StatusOr<ConnectionSecurity>& security) {
     for (const char* key : {"queue.address", "weights.address"}) {
       if (Text(key).empty()) continue;
       const absl::StatusOr<RpcAddress> address = ParseRpcAddress(Text(key));
@@ -311,8 +310,8 @@ class Checker {
         CheckSocket(key, address->unix_path);
       } else if (address->port == 0) {
         Error(key, "port 0 means any free one, which the other processes could not know; choose a port");
-      } else {
-        CheckPort(key, address->port, "");
+      } else if (CheckExposure(key, *address, security)) {
+        CheckPort(key, *address, "");
       }
     }
     if (!Text("queue.address").empty() && Text("queue.address") == Text("weights.address")) {
@@ -327,9 +326,38 @@ class Checker {
       return;
     }
     for (int64_t port = base; port <= last; ++port) {
-      CheckPort("metrics.port", static_cast<int>(port),
-                port == base ? "" : fmt::format(" (metrics.port + {})", port - base));
+      RpcAddress address;
+      address.host = "127.0.0.1";
+      address.port = static_cast<int>(port);
+      CheckPort("metrics.port", address, port == base ? "" : fmt::format(" (metrics.port + {})", port - base));
     }
+  }
+
+  // Whether a server may listen there with what security.* gives it. Without its files nobody can tell: they have an
+  // error of their own.
+  bool CheckExposure(const char* key, const RpcAddress& address, const absl::StatusOr<ConnectionSecurity>& security) {
+    if (!security.ok()) return true;
+    ConnectionSecurity own = *security;
+    // On loopback the run makes its tokens itself.
+    if (own.tokens.empty() && address.is_loopback()) own.tokens = RoleTokens::Generate();
+    const absl::Status status = CheckServerSecurity(address, own);
+    if (!status.ok()) Error(key, std::string(status.message()));
+    return status.ok();
+  }
+
+  absl::StatusOr<ConnectionSecurity> CheckSecurity() {
+    absl::StatusOr<ConnectionSecurity> security = LoadSecurity(SecurityFilesOf(config_));
+    if (!security.ok()) {
+      // It begins with the name of the file that is at fault.
+      const std::string message(security.status().message());
+      const size_t colon = message.find(": ");
+      const std::string key = "security." + message.substr(0, colon);
+      // What is missing has no place: that of what it is missing beside.
+      const std::string place =
+          config_.IsDefault(key) ? Written({"security.certificate", "security.key", "security.authority"}) : key;
+      errors_.push_back({config_.PlaceOf(place), key, message.substr(colon + 2)});
+    }
+    return security;
   }
 
   void CheckSocket(const char* key, const std::string& path) {
@@ -337,23 +365,20 @@ class Checker {
     std::error_code error;
     if (!std::filesystem::is_directory(folder, error) || access(folder.c_str(), W_OK) != 0) {
       Error(key, fmt::format("{} is no folder that can be written to", folder.string()));
+    } else if (const absl::Status status = CheckSocketFolder(folder.string()); !status.ok()) {
+      Error(key, std::string(status.message()));
     } else if (IsSocketServed(path)) {
       Error(key, fmt::format("a server listens on {} already; choose another one", path));
     }
   }
 
-  void CheckPort(const char* key, int port, const std::string& remark) {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const bool is_free =
-        bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 && listen(fd, 1) == 0;
-    close(fd);
-    if (!is_free) Error(key, fmt::format("port {}{} is busy; choose another one", port, remark));
+  void CheckPort(const char* key, const RpcAddress& address, const std::string& remark) {
+    const absl::Status status = ListeningSocket::Open(address).status();
+    if (absl::IsAlreadyExists(status)) {
+      Error(key, fmt::format("port {}{} is busy; choose another one", address.port, remark));
+    } else if (!status.ok()) {
+      Error(key, std::string(status.message()));
+    }
   }
 
   const Config& config_;

@@ -139,6 +139,12 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"MissingModel", "[task]\nname = \"sort5\"\n[model]\ndirectory = \"no-such-model\"\n", 4, 13,
                "model.directory", "no such folder"},
         Broken{"RunNameWithSlash", "run.name = \"a/b\"\n[task]\nname = \"sort5\"\n", 1, 12, "run.name", "without '/'"},
+        Broken{"OpenToAll", "[task]\nname = \"sort5\"\n[queue]\naddress = \"0.0.0.0:7000\"\n", 4, 11, "queue.address",
+               "other machines can reach it and TLS is not configured"},
+        Broken{"HalfOfTls", "[task]\nname = \"sort5\"\n[security]\nkey = \"x.key\"\n", 4, 7, "security.certificate",
+               "certificate, key and authority are set together"},
+        Broken{"NoTokenFile", "[task]\nname = \"sort5\"\n[security]\ntoken_file = \"/nonexistent\"\n", 4, 14,
+               "security.token_file", "No such file"},
         Broken{"ForeignHost", "[task]\nname = \"sort5\"\n[queue]\naddress = \"example.org:80\"\n", 4, 11,
                "queue.address", "example.org"}),
     [](const ::testing::TestParamInfo<Broken>& test) { return std::string(test.param.name); });

@@ -89,6 +89,8 @@ ResolvedConfig ResolveConfig(const Config& config, const std::string& name) {
   }
   MakeAbsolute(out, "task.file");
   MakeAbsolute(out, "model.directory");
+  for (const char* key : {"security.certificate", "security.key", "security.authority", "security.token_file"})
+    MakeAbsolute(out, key);
   // Whether the file can be read is the task's business.
   const absl::StatusOr<std::string> questions = RealFileSystem()->ReadFile(out->GetString("task.file"));
   const std::string digest = questions.ok() ? Digest128(questions->data(), questions->size()) : "";

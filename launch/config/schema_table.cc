@@ -127,6 +127,17 @@ void AddQueueKeys(Table& t) {
   t.push_back(String("queue.address", "").ReadBy("all").Doc("host:port or unix:/path of the queue. Empty: a unix socket of the run."));
 }
 
+void AddSecurityKeys(Table& t) {
+  t.push_back(String("security.certificate", "").ReadBy("all")
+      .Doc("PEM file: this machine's certificate, for TLS at both ends of a connection. Needed where other machines can reach an address; "
+           "certificate, key and authority are set together."));
+  t.push_back(String("security.key", "").ReadBy("all").Doc("PEM file: the certificate's private key, readable by its owner alone."));
+  t.push_back(String("security.authority", "").ReadBy("all").Doc("PEM file: the authority that has signed the certificates of all machines of the job."));
+  t.push_back(String("security.token_file", "").ReadBy("all")
+      .Doc("Lines `role token` with the tokens of push (rollout workers), train (the trainer) and admin; a worker's machine needs that of push only. "
+           "Readable by its owner alone. Empty: TCP addresses on loopback use tokens of the run."));
+}
+
 void AddStalenessKeys(Table& t) {
   t.push_back(Integer("staleness.budget", 2).AtLeast(0).AtMost(1000000).Unit("steps").ReadBy("queue, trainer")
       .Resume(ResumeRule::kMayGrow).Doc("S: the largest lag that may be trained."));
@@ -232,6 +243,7 @@ std::vector<KeyInfo> MakeSchema() {
   AddModelKeys(table);
   AddRolloutKeys(table);
   AddQueueKeys(table);
+  AddSecurityKeys(table);
   AddStalenessKeys(table);
   AddTrainerKeys(table);
   AddObjectiveKeys(table);

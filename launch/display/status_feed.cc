@@ -12,10 +12,12 @@ constexpr absl::Duration kPatience = absl::Seconds(2);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StatusFeed>> StatusFeed::Start(const std::string& queue_address) {
+absl::StatusOr<std::unique_ptr<StatusFeed>> StatusFeed::Start(const std::string& queue_address,
+                                                              const ConnectionSecurity& security) {
   QueueGrpcClientOptions options;
   options.target = queue_address;
   options.name = "launcher";
+  options.security = security;
   options.retry_for = absl::ZeroDuration();
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<GrpcQueueTrainerClient> client, GrpcQueueTrainerClient::Create(options));
   return std::unique_ptr<StatusFeed>(new StatusFeed(std::move(client)));

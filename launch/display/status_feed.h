@@ -19,7 +19,8 @@ namespace leeway {
 class StatusFeed {
  public:
   // INVALID_ARGUMENT: no such address. The queue need not be up yet.
-  static absl::StatusOr<std::unique_ptr<StatusFeed>> Start(const std::string& queue_address);
+  static absl::StatusOr<std::unique_ptr<StatusFeed>> Start(const std::string& queue_address,
+                                                           const ConnectionSecurity& security = {});
   // Joins the thread.
   ~StatusFeed();
 

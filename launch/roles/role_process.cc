@@ -19,6 +19,7 @@
 #include "launch/config/check.h"
 #include "launch/config/config_loader.h"
 #include "launch/config/resolve.h"
+#include "launch/roles/security_options.h"
 #include "launch/run/exit_code.h"
 
 namespace leeway {
@@ -36,7 +37,7 @@ sigset_t StopSet() {
 absl::Status JoinRunDirectory(const RunPaths& paths, const Config& config) {
   FileSystem* files = RealFileSystem();
   LEEWAY_RETURN_IF_ERROR(files->CreateDirectory(paths.logs()));
-  LEEWAY_RETURN_IF_ERROR(files->CreateDirectory(paths.sockets()));
+  LEEWAY_RETURN_IF_ERROR(MakeSocketFolder(paths));
   const absl::StatusOr<Config> existing = ReadRunConfig(paths);
   if (absl::IsNotFound(existing.status())) return files->WriteFileAtomically(paths.config(), config.ToToml());
   LEEWAY_RETURN_IF_ERROR(existing.status());
@@ -128,6 +129,8 @@ absl::StatusOr<RoleContext> StartRole(int argc, char** argv, const std::string& 
   context.paths = RunPaths(JoinPath(context.config.GetString("run.directory"), context.config.GetString("run.name")));
   LogInit(context.name, "");
   LEEWAY_RETURN_IF_ERROR(JoinRunDirectory(context.paths, context.config));
+  LEEWAY_ASSIGN_OR_RETURN(context.security,
+                          SecurityOf(context.config, context.paths, role == "trainer" ? Role::kTrain : Role::kPush));
   context.queue_address = ReachedVia("QUEUE", role, context.rank, QueueAddressOf(context.config, context.paths));
   context.weights_address = ReachedVia("WEIGHTS", role, context.rank, WeightsAddressOf(context.config, context.paths));
   context.metrics = std::make_unique<Metrics>();

@@ -11,6 +11,7 @@
 #include "envs/environment.h"
 #include "launch/config/config.h"
 #include "launch/run/run_directory.h"
+#include "rpc/security/connection_security.h"
 #include "tokenizer/tokenizer.h"
 
 namespace leeway {
@@ -44,6 +45,8 @@ struct RoleContext {
   std::string name;  // "rollout-1"
   std::string queue_address;
   std::string weights_address;
+  // As a server and as a client of the others.
+  ConnectionSecurity security;
   // Serves Prometheus if the configuration says so.
   std::unique_ptr<Metrics> metrics;
 };

@@ -50,6 +50,13 @@ std::optional<int64_t> NewestCheckpoint(const RunPaths& paths) {
 }
 
 absl::StatusOr<Config> ReadRunConfig(const RunPaths& paths) {
+absl::Status MakeSocketFolder(const RunPaths& paths) {
+  const std::string folder = paths.sockets();
+  LEEWAY_RETURN_IF_ERROR(RealFileSystem()->CreateDirectory(folder));
+  if (chmod(folder.c_str(), 0700) == 0) return absl::OkStatus();
+  return absl::PermissionDeniedError(fmt::format("the sockets' folder {}: {}", folder, strerror(errno)));
+}
+
   FileSystem* files = RealFileSystem();
   if (!files->Exists(paths.config()))
     return absl::NotFoundError(fmt::format("{} holds no run (no config.toml)", paths.root));
@@ -87,7 +94,7 @@ absl::StatusOr<RunDirectory> RunDirectory::Open(const std::string& directory, co
   LEEWAY_RETURN_IF_ERROR(files->CreateDirectory(run.paths_.logs()));
   // Sockets of a launcher that was killed are of no use to anybody.
   LEEWAY_RETURN_IF_ERROR(files->RemoveAll(run.paths_.sockets()));
-  LEEWAY_RETURN_IF_ERROR(files->CreateDirectory(run.paths_.sockets()));
+  LEEWAY_RETURN_IF_ERROR(MakeSocketFolder(run.paths_));
   LEEWAY_RETURN_IF_ERROR(files->WriteFileAtomically(run.paths_.config(), config.ToToml()));
   return run;
 }

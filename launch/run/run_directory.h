@@ -32,6 +32,8 @@ struct RunPaths {
   // What the queue goes on from (queue.store = "rocksdb").
   std::string queue_store() const { return root + "/queue"; }
   std::string lock() const { return root + "/.lock"; }
+  // Of processes that talk over TCP without security.token_file.
+  std::string tokens() const { return root + "/tokens"; }
   // Folder of the unix sockets: inside the run if their paths fit into the kernel's 107 bytes, else a short one below
   // /tmp.
   std::string sockets() const;
@@ -43,6 +45,9 @@ struct RunPaths {
 std::vector<int64_t> CheckpointSteps(const RunPaths& paths);
 // The newest of them.
 std::optional<int64_t> NewestCheckpoint(const RunPaths& paths);
+
+// Makes the folder of the sockets, for this user alone (0700). PERMISSION_DENIED: somebody else was there first.
+absl::Status MakeSocketFolder(const RunPaths& paths);
 
 // The run that a directory holds, if it holds one. NOT_FOUND: no config.toml. INVALID_ARGUMENT: it can not be read, all
 // errors inside.
