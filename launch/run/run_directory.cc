@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,7 +50,6 @@ std::optional<int64_t> NewestCheckpoint(const RunPaths& paths) {
   return steps.empty() ? std::nullopt : std::optional<int64_t>(steps.back());
 }
 
-absl::StatusOr<Config> ReadRunConfig(const RunPaths& paths) {
 absl::Status MakeSocketFolder(const RunPaths& paths) {
   const std::string folder = paths.sockets();
   LEEWAY_RETURN_IF_ERROR(RealFileSystem()->CreateDirectory(folder));
@@ -57,6 +57,7 @@ absl::Status MakeSocketFolder(const RunPaths& paths) {
   return absl::PermissionDeniedError(fmt::format("the sockets' folder {}: {}", folder, strerror(errno)));
 }
 
+absl::StatusOr<Config> ReadRunConfig(const RunPaths& paths) {
   FileSystem* files = RealFileSystem();
   if (!files->Exists(paths.config()))
     return absl::NotFoundError(fmt::format("{} holds no run (no config.toml)", paths.root));
