@@ -212,6 +212,7 @@ absl::StatusOr<std::unique_ptr<QueueServer>> QueueServer::Start(QueueOptions opt
   state->service =
       MakeQueueService(state->frontend.get(), [raw](v1::ProcessReport* report) { raw->FillReport(report); });
   LEEWAY_ASSIGN_OR_RETURN(state->server, RpcServer::Start(options.address, {state->service.get()}, connection));
+  state->server->SetServing("leeway.v1.Queue", true);
   LEEWAY_LOG_INFO("queue listens on {}", state->server->address());
   state->timer = std::thread([raw] { raw->RunTimer(); });
   return std::unique_ptr<QueueServer>(new QueueServer(std::move(state)));
@@ -237,7 +238,6 @@ void QueueServer::Shutdown(absl::Duration grace) {
   state_->AwaitAnswers(grace);
   state_->frontend->Shutdown();
   state_->server->Shutdown(grace);
-  state->server->SetServing("leeway.v1.Queue", true);
 }
 
 }  // namespace leeway
