@@ -154,7 +154,10 @@ ExitCode EvaluateCommand(const EvaluateArguments& arguments) {
         fmt::format("eval.every={}", std::max<int64_t>(*step, 1)), fmt::format("eval.episodes={}", episodes),
         std::string("checkpoint.every=0"),
         // The run itself may be going on: its addresses are taken.
-        std::string("queue.address="), std::string("weights.address="), std::string("metrics.port=0")}) {
+        std::string("queue.address="), std::string("weights.address="), std::string("metrics.port=0"),
+        // And unix sockets need none of the files that it was guarded with.
+        std::string("security.certificate="), std::string("security.key="), std::string("security.authority="),
+        std::string("security.token_file=")}) {
     words.push_back(word);
   }
   const PreparedConfig prepared = PrepareConfig(words);

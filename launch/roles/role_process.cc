@@ -3,8 +3,10 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -24,6 +26,8 @@
 
 namespace leeway {
 namespace {
+
+constexpr rlim_t kOpenFiles = 8192;
 
 sigset_t StopSet() {
   sigset_t set;
@@ -62,6 +66,12 @@ std::string ReachedVia(const std::string& service, const std::string& role, int 
 void PrepareProcess() {
   PrepareAllocator();
   signal(SIGPIPE, SIG_IGN);
+  // Connections take at most half of the open files (rpc/listener); the usual 1024 would be few.
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < kOpenFiles) {
+    files.rlim_cur = std::min<rlim_t>(kOpenFiles, files.rlim_max);
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
   // A channel whose calls fail at once is polled in the background only: at gRPC's own 5 s a process that was started a
   // moment before its peer would find it 5 s late. gRPC reads this when it starts.
   setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "100", /*replace=*/0);

@@ -17,7 +17,8 @@
 namespace leeway {
 
 // What every main does first: malloc keeps big blocks instead of giving them back to the kernel (first touch of fresh
-// pages is what bounds the data plane), broken pipes are errors instead of signals. Before any thread exists.
+// pages is what bounds the data plane), broken pipes are errors instead of signals, many files may be open. Before any
+// thread exists.
 void PrepareProcess();
 
 // Calls `stop` at every SIGTERM or SIGINT, on a thread of its own, until it dies. Create it on the main thread before

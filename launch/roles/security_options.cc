@@ -1,5 +1,8 @@
 #include "launch/roles/security_options.h"
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "rpc/security/secret_file.h"
 
@@ -27,7 +30,10 @@ SecurityFiles SecurityFilesOf(const Config& config) {
 absl::StatusOr<ConnectionSecurity> SecurityOf(const Config& config, const RunPaths& paths, Role role) {
   ConnectionSecurity security;
   if (!IsTcp(config.GetString("queue.address")) && !IsTcp(config.GetString("weights.address"))) return security;
-  LEEWAY_ASSIGN_OR_RETURN(security, LoadSecurity(SecurityFilesOf(config)));
+  absl::StatusOr<ConnectionSecurity> loaded = LoadSecurity(SecurityFilesOf(config));
+  // The error begins with the file's key.
+  if (!loaded.ok()) return absl::Status(loaded.status().code(), absl::StrCat("security.", loaded.status().message()));
+  security = *std::move(loaded);
   if (security.tokens.empty()) {
     LEEWAY_ASSIGN_OR_RETURN(security.tokens, TokensOfRun(paths.tokens()));
   }

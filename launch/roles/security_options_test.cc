@@ -71,7 +71,8 @@ TEST_F(SecurityOptionsTest, ConfiguredTokensComeFromTheirFile) {
   EXPECT_FALSE(security->tokens.has(Role::kAdmin));
   EXPECT_FALSE(std::filesystem::exists(paths_.tokens()));
   Set("security.certificate", file);
-  EXPECT_THAT(std::string(SecurityOf(config_, paths_, Role::kPush).status().message()), HasSubstr("key: is missing"));
+  EXPECT_THAT(std::string(SecurityOf(config_, paths_, Role::kPush).status().message()),
+              HasSubstr("security.key: is missing"));
 }
 
 }  // namespace

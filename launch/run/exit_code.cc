@@ -11,6 +11,8 @@ ExitCode ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kOutOfRange:
+    // Tokens and certificates are configured.
+    case absl::StatusCode::kUnauthenticated:
       return ExitCode::kConfiguration;
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kPermissionDenied:
