@@ -387,12 +387,14 @@ absl::StatusOr<v1::AcquireTicketsResponse> GrpcQueueWorkerClient::AcquireTickets
     request.set_sequence(state_->acquire_sequence);
   }
   request.set_max_members(max_members);
-  request.set_wait_ms(absl::ToInt64Milliseconds(wait));
   *request.mutable_holds() = holds;
   v1::AcquireTicketsResponse response;
-  // One try, so that a worker that stops is not held up: its next call is the same request.
-  LEEWAY_RETURN_IF_ERROR(state_->caller.Once(&v1::Queue::Stub::AcquireTickets, request, &response,
-                                             wait + state_->options.network_margin, "AcquireTickets"));
+  LEEWAY_RETURN_IF_ERROR(state_->caller.Poll(wait, [&](absl::Duration left) {
+    request.set_wait_ms(absl::ToInt64Milliseconds(left));
+    response.Clear();
+    return state_->caller.Once(&v1::Queue::Stub::AcquireTickets, request, &response,
+                               left + state_->options.network_margin, "AcquireTickets");
+  }));
   MutexLock lock(&state_->mutex);
   const bool is_current = state_->handshake.identity().epoch() == request.identity().epoch();
   if (is_current) state_->acquire_sequence = request.sequence() + 1;

@@ -20,7 +20,7 @@ struct QueueGrpcClientOptions {
   std::string target;
   // Who calls: the trainer's name in the queue's log. Workers give theirs to Register.
   std::string name;
-  // Idempotent calls are tried again for so long when the queue cannot be reached (never beyond their own timeout).
+  // Calls are tried again for so long when the queue cannot be reached (never beyond their own timeout).
   absl::Duration retry_for = absl::Seconds(5);
   // How much longer than its `wait` a long poll may take on the way.
   absl::Duration network_margin = absl::Seconds(10);
@@ -36,8 +36,11 @@ struct QueueGrpcClientOptions {
 
 // A worker's client. Thread-safe. Calls block as queue_client.h says; Push never does.
 //
-// AcquireTickets, one call at a time: as long as no answer was heard the next call is the same request for the queue,
-// so it gives the tickets of an answer that was lost on the way.
+// While the queue is away (restarting), all calls are tried again, with back-off and jitter, for as long as their own
+// time and retry_for allow.
+//
+// AcquireTickets, one call at a time: as long as no answer was heard the next try, and the next call, is the same
+// request for the queue, so it gives the tickets of an answer that was lost on the way.
 //
 // Pushes: one stream, pipelined, many to a message. A broken connection is made again and what was not answered is sent
 // again under the same sequence numbers. When the queue refuses the identity (ABORTED: fenced, or a restarted queue

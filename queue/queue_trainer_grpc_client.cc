@@ -28,6 +28,9 @@ struct GrpcQueueTrainerClient::State {
       : options(options),
         caller(std::move(channel), options.retry_for, Hash64(options.name.data(), options.name.size())) {}
 
+  // One try of LeaseBatch.
+  absl::Status ReadBatch(const v1::LeaseBatchRequest& request, absl::Duration wait, LeasedBatch* batch);
+
   const QueueGrpcClientOptions options;
   RetryingCaller<v1::Queue> caller;
 };
@@ -72,18 +75,26 @@ absl::StatusOr<LeasedBatch> GrpcQueueTrainerClient::LeaseBatch(uint64_t lineage,
   v1::LeaseBatchRequest request;
   request.set_lineage(lineage);
   request.set_step(step);
-  request.set_wait_ms(absl::ToInt64Milliseconds(wait));
-  OpenCalls* const calls = state_->caller.calls();
+  LeasedBatch batch;
+  LEEWAY_RETURN_IF_ERROR(state_->caller.Poll(wait, [&](absl::Duration left) {
+    request.set_wait_ms(absl::ToInt64Milliseconds(left));
+    return state_->ReadBatch(request, left, &batch);
+  }));
+  return batch;
+}
+
+absl::Status GrpcQueueTrainerClient::State::ReadBatch(const v1::LeaseBatchRequest& request, absl::Duration wait,
+                                                      LeasedBatch* batch) {
+  OpenCalls* const calls = caller.calls();
   LeaseJoiner joiner(kLargestTrajectory, kLargestChunk);
   absl::Status joined;
   grpc::Status ended;
   {
     grpc::ClientContext context;
     // A batch is as large as its trajectories: the margin is for its transfer too.
-    context.set_deadline(CallDeadline(wait + 6 * state_->options.network_margin));
+    context.set_deadline(CallDeadline(wait + 6 * options.network_margin));
     if (!calls->Add(&context)) return absl::CancelledError("the client is shutting down");
-    std::unique_ptr<grpc::ClientReader<v1::LeaseBatchResponse>> reader =
-        state_->caller.stub()->LeaseBatch(&context, request);
+    std::unique_ptr<grpc::ClientReader<v1::LeaseBatchResponse>> reader = caller.stub()->LeaseBatch(&context, request);
     v1::LeaseBatchResponse response;
     while (joined.ok() && reader->Read(&response)) joined = joiner.Add(&response);
     if (!joined.ok()) context.TryCancel();
@@ -92,7 +103,8 @@ absl::StatusOr<LeasedBatch> GrpcQueueTrainerClient::LeaseBatch(uint64_t lineage,
   }
   LEEWAY_RETURN_IF_ERROR(joined);
   LEEWAY_RETURN_IF_ERROR(FromGrpcStatus(ended, "LeaseBatch", calls->cancelled()));
-  return joiner.Finish();
+  LEEWAY_ASSIGN_OR_RETURN(*batch, joiner.Finish());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::LedgerCounts> GrpcQueueTrainerClient::Commit(const v1::CommitRequest& request,

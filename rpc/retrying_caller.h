@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -50,6 +51,19 @@ class RetryingCaller {
           response->Clear();
           return Once(method, request, response, deadline.Remaining(), name);
         });
+  }
+
+  // Of a long poll that is idempotent: `attempt` gets what is left of `wait`, and is called again with what is left
+  // then while the server cannot be reached, for min(that, retry_for) from the first time that it could not be.
+  absl::Status Poll(absl::Duration wait, const std::function<absl::Status(absl::Duration left)>& attempt) {
+    const Deadline deadline = Deadline::After(wait);
+    const absl::Status first = attempt(wait);
+    if (!IsRetryable(first) || !calls_.Sleep(std::min(BackoffPolicy().initial, deadline.Remaining()))) return first;
+    const absl::Duration left = deadline.Remaining();
+    if (left <= absl::ZeroDuration()) return first;
+    return RetryWithBackoff(
+        BackoffPolicy(), seed_, Deadline::After(std::min(left, retry_for_)),
+        [this](absl::Duration delay) { return calls_.Sleep(delay); }, [&] { return attempt(deadline.Remaining()); });
   }
 
   Stub* stub() { return stub_.get(); }
