@@ -1,11 +1,14 @@
 // What the queue gives, beside its peers, in one run on one machine.
 //
-//   queue_benchmark [throughput] [--sizes 1KiB,64KiB,1MiB] [--repeats N] [--depth N] [--megabytes N] [--folder DIR]
-//                   [--store memory|rocksdb] [--no-redis] [--json]
+//   queue_benchmark [throughput] [--kib 1,64,1024] [--store memory,rocksdb] [--repeats N] [--depth N] [--megabytes N]
+//                   [--folder DIR] [--no-redis]
+//   queue_benchmark soak  [--pushes N] [--store memory|rocksdb] [--folder DIR]
+//   queue_benchmark stall [--seconds N] [--store memory|rocksdb] [--folder DIR]
 //
-// 8 producers push real trajectories, each with at most --depth unanswered; one consumer leases, commits and settles.
-// Three rates: put (fill, nobody reads), get (drain), flow (both at once). Redis Streams gets the same bytes from as
-// many clients with the same pipeline. Exit code 1: a target is missed (--no-check: never).
+// throughput: 8 producers push real trajectories, each with at most --depth on the wire; one consumer leases, commits
+// and settles. Three rates: put (fill, nobody reads), get (drain), flow (both at once). Redis Streams gets the same
+// bytes from as many clients with the same pipeline; a store on disk is compared with its appendfsync always, and with
+// the bare append + fdatasync loop. soak and stall: benchmarks/queue/endurance.h. Exit code 1: a target is missed.
 
 #include <cstdio>
 #include <cstdlib>
@@ -18,9 +21,11 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/allocator.h"
 #include "base/logging.h"
 #include "benchmarks/queue/append_loop.h"
 #include "benchmarks/queue/child_process.h"
+#include "benchmarks/queue/endurance.h"
 #include "benchmarks/queue/figures.h"
 #include "benchmarks/queue/queue_load.h"
 #include "benchmarks/queue/redis_load.h"
@@ -30,12 +35,14 @@ namespace {
 
 struct Arguments {
   std::vector<uint64_t> kib = {1, 64, 1024};
+  std::vector<std::string> stores = {"memory"};
   int repeats = 3;
   uint64_t depth = 16;
   uint64_t megabytes = 256;
   std::string folder = "/tmp";
-  std::string store = "memory";
   bool no_redis = false;
+  uint64_t pushes = 10'000'000;
+  int64_t seconds = 300;
 };
 
 LoadShape ShapeOf(uint64_t kib, const Arguments& arguments) {
@@ -72,29 +79,66 @@ std::vector<std::string> Row(const std::string& system, const std::string& size,
           FormatNumber(runs.Of(&LoadResult::clients_cpu, 1e6).median)};
 }
 
+// What a store has to reach, as ratios to Redis: in memory to Redis without fsync, on disk to `always`.
+double TargetOf(uint64_t kib, bool is_durable) {
+  if (is_durable) return kib <= 1 ? 1.5 : 1.0;
+  return kib <= 1 ? 1.0 : 1.5;
+}
+
+// The answer's time at 16 unanswered pushes of one producer, against that of the disk.
+Target DurableLatency(const Arguments& arguments) {
+  LoadShape shape;
+  shape.pushes = 1 << 14;
+  shape.producers = 1;
+  shape.lots = 1;
+  shape.depth = 16;
+  shape.is_durable = true;
+  TemporaryFolder folder(arguments.folder);
+  std::vector<double> answers, syncs;
+  for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
+    syncs.push_back(MeasureAppends(shape.depth * shape.payload_bytes, 2000, folder.path()).sync_p50);
+    answers.push_back(MeasurePut(shape, folder.path()).latency_p50);
+  }
+  const Figure answer = FigureOf(answers), sync = FigureOf(syncs);
+  std::printf("durable answer at batch 16: p50 %s us; fdatasync of 16 KiB: p50 %s us\n\n",
+              FormatFigure({1e6 * answer.min, 1e6 * answer.median, 1e6 * answer.max}).c_str(),
+              FormatFigure({1e6 * sync.min, 1e6 * sync.median, 1e6 * sync.max}).c_str());
+  return {"3 x median sync / durable answer p50", 3 * sync.median / answer.median, 1.0};
+}
+
 int Throughput(const Arguments& arguments) {
   TextTable table({"size", "system", "put/s", "get/s", "flow/s", "flow MB/s", "p50 us", "p99 us", "queue CPU us",
                    "clients CPU us"});
   std::vector<Target> targets;
-  for (uint64_t kib : arguments.kib) {
-    LoadShape shape = ShapeOf(kib, arguments);
-    const std::string size = kib < 1024 ? absl::StrCat(kib, " KiB") : absl::StrCat(kib / 1024, " MiB");
-    Runs ours, redis;
-    for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
-      std::fprintf(stderr, "%s, %llu pushes, run %d of %d\n", size.c_str(),
-                   static_cast<unsigned long long>(shape.pushes), repeat + 1, arguments.repeats);
-      TemporaryFolder folder(arguments.folder);
-      ours.all.push_back(MeasureQueue(shape, folder.path()));
-      if (!arguments.no_redis) redis.all.push_back(MeasureRedis(shape, RedisSync::kNone, folder.path()));
+  for (const std::string& store : arguments.stores) {
+    for (uint64_t kib : arguments.kib) {
+      LoadShape shape = ShapeOf(kib, arguments);
+      shape.is_durable = store == "rocksdb";
+      const RedisSync sync = shape.is_durable ? RedisSync::kAlways : RedisSync::kNone;
+      const std::string size = kib < 1024 ? absl::StrCat(kib, " KiB") : absl::StrCat(kib / 1024, " MiB");
+      Runs ours, redis;
+      std::vector<double> appends;
+      for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
+        std::fprintf(stderr, "%s, %s, %llu pushes, run %d of %d\n", store.c_str(), size.c_str(),
+                     static_cast<unsigned long long>(shape.pushes), repeat + 1, arguments.repeats);
+        TemporaryFolder folder(arguments.folder);
+        ours.all.push_back(MeasureQueue(shape, folder.path()));
+        if (!arguments.no_redis) redis.all.push_back(MeasureRedis(shape, sync, folder.path()));
+        if (shape.is_durable) {
+          appends.push_back(MeasureAppends(shape.payload_bytes, kib <= 64 ? 1000 : 100, folder.path()).appends_per_s);
+        }
+      }
+      table.Add(Row("leeway " + store, size, ours, shape.payload_bytes));
+      if (!arguments.no_redis) {
+        table.Add(Row(shape.is_durable ? "redis always" : "redis no fsync", size, redis, shape.payload_bytes));
+        for (const auto& [name, field] : {std::pair{"put", &LoadResult::put}, std::pair{"flow", &LoadResult::flow}}) {
+          targets.push_back({absl::StrCat(size, " ", store, " ", name, " / redis ", name),
+                             ours.Of(field).median / redis.Of(field).median, TargetOf(kib, shape.is_durable)});
+        }
+      }
+      if (!appends.empty()) table.Add({size, "append + fdatasync", FormatFigure(FigureOf(appends))});
     }
-    table.Add(Row("leeway " + arguments.store, size, ours, shape.payload_bytes));
-    if (arguments.no_redis) continue;
-    table.Add(Row("redis no fsync", size, redis, shape.payload_bytes));
-    const double target = kib <= 1 ? 1.0 : 1.5;
-    for (const auto& [name, field] : {std::pair{"put", &LoadResult::put}, std::pair{"flow", &LoadResult::flow}}) {
-      targets.push_back(
-          {absl::StrCat(size, " ", name, " / redis ", name), ours.Of(field).median / redis.Of(field).median, target});
-    }
+    if (store == "rocksdb") targets.push_back(DurableLatency(arguments));
   }
   std::printf("%s\n", table.ToString().c_str());
   return PrintTargets(targets) ? 0 : 1;
@@ -103,15 +147,25 @@ int Throughput(const Arguments& arguments) {
 int Main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "serve") == 0) return ServeQueue(argc, argv);
   Arguments arguments;
-  CLI::App app("Throughput of the queue beside its peers");
+  CLI::App app("The queue beside its peers, and under endurance");
+  const CLI::IsMember stores({"memory", "rocksdb"});
+  app.add_option("--folder", arguments.folder, "Where stores and sockets are made");
+  app.add_option("--store", arguments.stores, "memory, rocksdb")->delimiter(',')->check(stores);
   app.add_option("--kib", arguments.kib, "Payload sizes in KiB")->delimiter(',');
   app.add_option("--repeats", arguments.repeats, "Measurements of each");
   app.add_option("--depth", arguments.depth, "Unanswered pushes of each producer");
   app.add_option("--megabytes", arguments.megabytes, "Pushed in each phase");
-  app.add_option("--folder", arguments.folder, "Where stores and sockets are made");
-  app.add_option("--store", arguments.store, "memory or rocksdb");
   app.add_flag("--no-redis", arguments.no_redis, "Leave the peer out");
+  app.add_option("--pushes", arguments.pushes, "soak: how many");
+  app.add_option("--seconds", arguments.seconds, "stall: how long the consumer stands still");
+  app.fallthrough();
+  app.add_subcommand("throughput");
+  CLI::App* const soak = app.add_subcommand("soak");
+  CLI::App* const stall = app.add_subcommand("stall");
   CLI11_PARSE(app, argc, argv);
+  const bool is_durable = arguments.stores.front() == "rocksdb";
+  if (*soak) return PrintTargets(Soak(arguments.pushes, is_durable, arguments.folder)) ? 0 : 1;
+  if (*stall) return PrintTargets(Stall(absl::Seconds(arguments.seconds), is_durable, arguments.folder)) ? 0 : 1;
   return Throughput(arguments);
 }
 
@@ -119,6 +173,7 @@ int Main(int argc, char** argv) {
 }  // namespace leeway
 
 int main(int argc, char** argv) {
+  leeway::PrepareAllocator();
   spdlog::set_level(spdlog::level::warn);
   return leeway::Main(argc, argv);
 }

@@ -19,8 +19,10 @@ struct LoadShape {
   uint64_t groups_per_step = 32;
   // While put and get run at once: so many steps may lie in the queue.
   uint64_t steps_ahead = 8;
-  // Not empty: durable, in this folder.
-  std::string store_folder;
+  // What a producer has handed to its client, in lots of `depth`: with two, one is on the wire and one is packed.
+  uint64_t lots = 2;
+  // On disk instead of in memory, below the folder of the measurement.
+  bool is_durable = false;
 
   uint64_t batch() const { return groups_per_step * group_size; }
   uint64_t steps() const { return pushes / batch(); }

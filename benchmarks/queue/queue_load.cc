@@ -22,6 +22,10 @@ namespace leeway {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
+// Of one producer; what comes later is not kept.
+constexpr uint64_t kMostLatencies = 1 << 20;
+
+double SecondsSince(MonotonicTime start) { return absl::ToDoubleSeconds(RealClock()->Now() - start); }
 
 }  // namespace
 
@@ -30,10 +34,11 @@ class QueueUnderLoad::Producer {
  public:
   Producer(const std::string& address, int number, const LoadShape& shape)
       : depth_(shape.depth),
+        most_unanswered_(shape.lots * shape.depth),
         client_(Must(GrpcQueueWorkerClient::Create(
             {.target = address, .name = absl::StrCat("producer-", number), .max_unanswered_pushes = shape.depth}))),
         trajectory_(RealTrajectory(shape.payload_bytes, 1 + static_cast<uint64_t>(number))) {
-    latencies_.reserve(shape.pushes);
+    latencies_.reserve(std::min(shape.pushes, kMostLatencies));
     Must(client_->Register(absl::StrCat("rollout-", number), "", kPatience));
   }
   ~Producer() { Join(); }
@@ -79,10 +84,9 @@ class QueueUnderLoad::Producer {
     SetKey(ticket, member, &trajectory_);
     {
       MutexLock lock(&mutex_);
-      // Two lots: one on the wire, one that is packed meanwhile.
-      if (unanswered_ >= 2 * depth_) {
+      if (unanswered_ >= most_unanswered_) {
         waiting_ = true;
-        while (unanswered_ > depth_) changed_.WaitFor(&mutex_, absl::Seconds(1));
+        while (unanswered_ > most_unanswered_ - depth_) changed_.WaitFor(&mutex_, absl::Seconds(1));
         waiting_ = false;
       }
       ++unanswered_;
@@ -96,13 +100,14 @@ class QueueUnderLoad::Producer {
       const double seconds = absl::ToDoubleSeconds(RealClock()->Now() - pushed);
       answered_.fetch_add(1, std::memory_order_relaxed);
       MutexLock lock(&mutex_);
-      latencies_.push_back(seconds);
+      if (latencies_.size() < kMostLatencies) latencies_.push_back(seconds);
       --unanswered_;
-      if (unanswered_ == 0 || (waiting_ && unanswered_ <= depth_)) changed_.NotifyAll();
+      if (unanswered_ == 0 || (waiting_ && unanswered_ <= most_unanswered_ - depth_)) changed_.NotifyAll();
     });
   }
 
   const uint64_t depth_;
+  const uint64_t most_unanswered_;
   const std::unique_ptr<GrpcQueueWorkerClient> client_;
   v1::Trajectory trajectory_;
   std::thread thread_;
@@ -130,7 +135,7 @@ QueueUnderLoad::QueueUnderLoad(Options options) : options_(std::move(options)) {
   process_ = std::make_unique<ChildProcess>(Must(ChildProcess::Start(
       {options_.program, "serve", address_, absl::StrCat(shape.groups_per_step), absl::StrCat(shape.group_size),
        absl::StrCat(options_.max_groups), absl::StrCat(options_.steps), absl::StrCat(options_.budget),
-       absl::StrCat(2 * shape.payload_bytes + 4096), shape.store_folder.empty() ? "memory" : shape.store_folder},
+       absl::StrCat(2 * shape.payload_bytes + 4096), shape.is_durable ? options_.folder + "/store" : "memory"},
       options_.folder + "/queue.log")));
   // A client that comes before its server waits longer than it must.
   for (int i = 0; i < 2000 && !IsSocketServed(options_.folder + "/socket"); ++i) usleep(5'000);
@@ -159,6 +164,11 @@ void QueueUnderLoad::StartProducers(uint64_t pushes) {
 
 void QueueUnderLoad::JoinProducers() {
   for (auto& producer : producers_) producer->Join();
+}
+
+void QueueUnderLoad::StopProducers() {
+  Quota()->store(0);
+  JoinProducers();
 }
 
 uint64_t QueueUnderLoad::Step() {
@@ -218,35 +228,61 @@ std::vector<std::string> QueueUnderLoad::causes() const {
 
 v1::StatusResponse QueueUnderLoad::Status() { return Must(trainer_->GetStatus(kPatience)); }
 
+uint64_t QueueUnderLoad::store_bytes() const { return DirectoryBytes(options_.folder + "/store"); }
+
+namespace {
+
+// Room for all pushes of the shape, and a run that ends with them.
+QueueUnderLoad::Options RoomForAll(const LoadShape& shape, const std::string& folder) {
+  return {.shape = shape,
+          .max_groups = shape.steps() * shape.groups_per_step + 64,
+          .steps = shape.steps(),
+          .budget = shape.steps(),
+          .folder = folder};
+}
+
+void Fill(QueueUnderLoad* queue, const LoadShape& shape, LoadResult* result) {
+  const MonotonicTime start = RealClock()->Now();
+  queue->Put(shape.pushes);
+  result->put = static_cast<double>(shape.pushes) / SecondsSince(start);
+  std::vector<double> latencies = queue->TakeLatencies();
+  result->latency_p50 = Quantile(&latencies, 0.5);
+  result->latency_p99 = Quantile(&latencies, 0.99);
+}
+
+}  // namespace
+
+LoadResult MeasurePut(const LoadShape& shape, const std::string& folder) {
+  LoadResult result;
+  TemporaryFolder own(folder);
+  QueueUnderLoad queue(RoomForAll(shape, own.path()));
+  Fill(&queue, shape, &result);
+  return result;
+}
+
 LoadResult MeasureQueue(const LoadShape& shape, const std::string& folder) {
   LoadResult result;
   const double pushes = static_cast<double>(shape.pushes);
-  const auto seconds_since = [](MonotonicTime start) { return absl::ToDoubleSeconds(RealClock()->Now() - start); };
-  const uint64_t groups = shape.steps() * shape.groups_per_step;
   {
-    QueueUnderLoad queue(
-        {.shape = shape, .max_groups = groups + 64, .steps = shape.steps(), .budget = shape.steps(), .folder = folder});
-    MonotonicTime start = RealClock()->Now();
-    queue.Put(shape.pushes);
-    result.put = pushes / seconds_since(start);
-    std::vector<double> latencies = queue.TakeLatencies();
-    result.latency_p50 = Quantile(&latencies, 0.5);
-    result.latency_p99 = Quantile(&latencies, 0.99);
-    start = RealClock()->Now();
+    TemporaryFolder own(folder);
+    QueueUnderLoad queue(RoomForAll(shape, own.path()));
+    Fill(&queue, shape, &result);
+    const MonotonicTime start = RealClock()->Now();
     for (uint64_t got = 0; got < shape.pushes;) got += queue.Step();
-    result.get = pushes / seconds_since(start);
+    result.get = pushes / SecondsSince(start);
   }
+  TemporaryFolder own(folder);
   QueueUnderLoad queue({.shape = shape,
                         .max_groups = (shape.steps_ahead + 1) * shape.groups_per_step,
                         .steps = shape.steps(),
                         .budget = shape.steps_ahead,
-                        .folder = folder});
+                        .folder = own.path()});
   const double queue_cpu = ProcessCpuSeconds(queue.pid());
   const double own_cpu = ProcessCpuSeconds(0);
   const MonotonicTime start = RealClock()->Now();
   queue.StartProducers(shape.pushes);
   for (uint64_t got = 0; got < shape.pushes;) got += queue.Step();
-  result.flow = pushes / seconds_since(start);
+  result.flow = pushes / SecondsSince(start);
   queue.JoinProducers();
   result.queue_cpu = (ProcessCpuSeconds(queue.pid()) - queue_cpu) / pushes;
   result.clients_cpu = (ProcessCpuSeconds(0) - own_cpu) / pushes;
@@ -270,6 +306,7 @@ int ServeQueue(int argc, char** argv) {
   options.core.staleness.budget = number(7);
   options.core.max_trajectory_bytes = number(8);
   options.core.max_bytes = uint64_t{1} << 40;
+  if (std::string(argv[9]) != "memory") options.store_directory = argv[9];
   options.core.worker_lease = absl::Hours(1);
   options.core.task = "none";
   options.core.train_seed = [](uint64_t index) { return index; };

@@ -36,12 +36,15 @@ class QueueUnderLoad {
   // The same beside the caller: ends with Join.
   void StartProducers(uint64_t pushes);
   void JoinProducers();
+  // No producer asks for more.
+  void StopProducers();
 
   // One step: lease, commit, settle the one before the last. Returns the trajectories.
   uint64_t Step();
 
   pid_t pid() const { return process_->pid(); }
-  QueueUnderLoad::Options const& options() const { return options_; }
+  // Bytes of its store on disk.
+  uint64_t store_bytes() const;
   // Seconds from push to answer, of all producers so far.
   std::vector<double> TakeLatencies();
   uint64_t answered() const;
@@ -66,6 +69,8 @@ class QueueUnderLoad {
 
 // The whole measurement of one shape: a fill and a drain, then both at once.
 LoadResult MeasureQueue(const LoadShape& shape, const std::string& folder);
+// The fill alone.
+LoadResult MeasurePut(const LoadShape& shape, const std::string& folder);
 
 // The queue's process: `program serve` with the arguments that QueueUnderLoad gives it.
 int ServeQueue(int argc, char** argv);
