@@ -1,15 +1,26 @@
 #include "launch/roles/security_options.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "rpc/address.h"
 #include "rpc/security/secret_file.h"
 
 namespace leeway {
 namespace {
 
-bool IsTcp(const std::string& address) { return !address.empty() && address.rfind("unix:", 0) != 0; }
+// The addresses of the run that are TCP's. What is no address is complained about where it is used.
+std::vector<RpcAddress> TcpAddressesOf(const Config& config) {
+  std::vector<RpcAddress> found;
+  for (const char* key : {"queue.address", "weights.address"}) {
+    const absl::StatusOr<RpcAddress> address = ParseRpcAddress(config.GetString(key));
+    if (address.ok() && !address->is_unix()) found.push_back(*address);
+  }
+  return found;
+}
 
 absl::StatusOr<RoleTokens> TokensOfRun(const std::string& path) {
   absl::StatusOr<RoleTokens> existing = RoleTokens::ReadFile(path);
@@ -29,12 +40,16 @@ SecurityFiles SecurityFilesOf(const Config& config) {
 
 absl::StatusOr<ConnectionSecurity> SecurityOf(const Config& config, const RunPaths& paths, Role role) {
   ConnectionSecurity security;
-  if (!IsTcp(config.GetString("queue.address")) && !IsTcp(config.GetString("weights.address"))) return security;
+  const std::vector<RpcAddress> addresses = TcpAddressesOf(config);
+  if (addresses.empty()) return security;
   absl::StatusOr<ConnectionSecurity> loaded = LoadSecurity(SecurityFilesOf(config));
   // The error begins with the file's key.
   if (!loaded.ok()) return absl::Status(loaded.status().code(), absl::StrCat("security.", loaded.status().message()));
   security = *std::move(loaded);
-  if (security.tokens.empty()) {
+  // On other machines they would be others.
+  const bool is_local =
+      std::all_of(addresses.begin(), addresses.end(), [](const RpcAddress& address) { return address.is_loopback(); });
+  if (security.tokens.empty() && is_local) {
     LEEWAY_ASSIGN_OR_RETURN(security.tokens, TokensOfRun(paths.tokens()));
   }
   security.role = role;

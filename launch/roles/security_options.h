@@ -13,7 +13,7 @@ SecurityFiles SecurityFilesOf(const Config& config);
 
 // How a process of the run and its peers know each other; `role` is what it is as a client. Blocking file I/O.
 //
-// While queue and weights are unix sockets there is nothing to know. Over TCP without security.token_file the tokens
+// While queue and weights are unix sockets there is nothing to know. On loopback without security.token_file the tokens
 // are the run's own: they lie in its directory (RunPaths::tokens, mode 0600), are made by whichever process comes
 // first, and serve processes of this machine and user. Errors: those of LoadSecurity, and of the token file.
 absl::StatusOr<ConnectionSecurity> SecurityOf(const Config& config, const RunPaths& paths, Role role);

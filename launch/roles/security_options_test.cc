@@ -59,6 +59,15 @@ TEST_F(SecurityOptionsTest, ARunMakesItsTokensOnce) {
   EXPECT_TRUE(absl::IsPermissionDenied(SecurityOf(config_, paths_, Role::kPush).status()));
 }
 
+TEST_F(SecurityOptionsTest, BeyondLoopbackARunMakesNone) {
+  Set("queue.address", "127.0.0.1:7000");
+  Set("weights.address", "node-3:7001");
+  const absl::StatusOr<ConnectionSecurity> security = SecurityOf(config_, paths_, Role::kPush);
+  ASSERT_TRUE(security.ok()) << security.status();
+  EXPECT_TRUE(security->tokens.empty());
+  EXPECT_FALSE(std::filesystem::exists(paths_.tokens()));
+}
+
 TEST_F(SecurityOptionsTest, ConfiguredTokensComeFromTheirFile) {
   Set("queue.address", "127.0.0.1:7000");
   const std::string file = paths_.root + "/mine";

@@ -129,7 +129,7 @@ class Connection:
             self.pump(0.2)
 
     def call(self, path, token=None, body=b"", extra=()):
-        """A whole call: how it ended, as bytes."""
+        """A whole call, of a request that fits into one frame (16 KiB): how it ended, as bytes."""
         stream = self.open(path, token, extra)
         self.send(frame(DATA, END_STREAM, stream, message(body)))
         self.wait(lambda: stream in self.ended)
