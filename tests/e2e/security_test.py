@@ -364,9 +364,9 @@ def attack_with_connections(port, count):
     for i in range(count):
         try:
             connection = socket.create_connection(("127.0.0.1", port), 5)
-            if i % 3 == 1:
+            if i % 9 == 1:
                 connection.sendall(os.urandom(100))
-            if i % 3 == 2:
+            if i % 9 == 2:
                 connection.sendall(raw.PREFACE[:10])
             held.append(connection)
         except OSError:
