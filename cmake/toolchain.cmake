@@ -27,8 +27,12 @@ if(LEEWAY_SANITIZE STREQUAL "address")
 elseif(LEEWAY_SANITIZE STREQUAL "thread")
   add_compile_options(-fsanitize=thread -O1)
   add_link_options(-fsanitize=thread)
+elseif(LEEWAY_SANITIZE STREQUAL "fuzz")
+  # clang only; tests/fuzz links the fuzzer itself.
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -O1)
+  add_link_options(-fsanitize=address,undefined)
 elseif(LEEWAY_SANITIZE)
-  message(FATAL_ERROR "LEEWAY_SANITIZE=${LEEWAY_SANITIZE}: expected empty, address or thread")
+  message(FATAL_ERROR "LEEWAY_SANITIZE=${LEEWAY_SANITIZE}: expected empty, address, thread or fuzz")
 endif()
 
 find_package(Threads REQUIRED)

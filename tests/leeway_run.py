@@ -227,17 +227,24 @@ class Workspace:
             print(f"kept for inspection: {self.path}", file=sys.stderr)
 
 
+class Skipped(Exception):
+    """A test that this machine does not allow; says why."""
+
+
 def main(tests):
     """Runs the named tests (all without arguments); prints one line each and a closing line."""
     chosen = sys.argv[1:] or list(tests)
-    failed = 0
+    failed = skipped = 0
     for name in chosen:
         started = time.monotonic()
         try:
             tests[name]()
             print(f"ok      {name} ({time.monotonic() - started:.1f} s)", flush=True)
+        except Skipped as reason:
+            skipped += 1
+            print(f"skipped {name}: {reason}", flush=True)
         except AssertionError as error:
             failed += 1
             print(f"FAILED  {name} ({time.monotonic() - started:.1f} s)\n{error}", flush=True)
-    print(f"{len(chosen) - failed} passed, {failed} failed")
+    print(f"{len(chosen) - failed - skipped} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     sys.exit(1 if failed else 0)
