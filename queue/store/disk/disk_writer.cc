@@ -165,7 +165,7 @@ absl::Status DiskWriter::Write(WriteGroup* group) {
 
 absl::Status DiskWriter::WriteOnce(WriteGroup* group) {
   if (database_failed_) {
-    const absl::Status reopened = database_->Reopen(database_failed_for_space_);
+    const absl::Status reopened = database_->Reopen();
     if (!reopened.ok()) return NoteIfFull(reopened);
     database_failed_ = false;
   }
@@ -183,7 +183,6 @@ absl::Status DiskWriter::WriteOnce(WriteGroup* group) {
   const absl::Status written = database_->Write(*group);
   if (!written.ok()) {
     database_failed_ = true;
-    database_failed_for_space_ = absl::IsResourceExhausted(written);
     return NoteIfFull(written);
   }
   NoteSync(options_.clock->Now() - start);
@@ -274,7 +273,7 @@ void DiskWriter::RemoveGarbage() {
 
 absl::Status DiskWriter::Housekeep() {
   if (database_failed_) {
-    LEEWAY_RETURN_IF_ERROR(NoteIfFull(database_->Reopen(database_failed_for_space_)));
+    LEEWAY_RETURN_IF_ERROR(NoteIfFull(database_->Reopen()));
     database_failed_ = false;
   }
   RemoveGarbage();

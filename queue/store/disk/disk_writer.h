@@ -94,7 +94,6 @@ class DiskWriter {
   std::unique_ptr<SegmentWriter> spare_;
   uint64_t next_segment_ = 1;
   bool database_failed_ = false;
-  bool database_failed_for_space_ = false;
   std::string full_reason_;
   MonotonicTime next_look_for_space_;
 

@@ -113,10 +113,8 @@ absl::StatusOr<std::unique_ptr<RecordDatabase>> RecordDatabase::Open(const Optio
     database->Exchange(*std::move(opened));
     return database;
   }
-  absl::StatusOr<std::shared_ptr<Opened>> opened = database->OpenIn(Mode::kWrite);
-  if (absl::IsResourceExhausted(opened.status())) opened = database->OpenIn(Mode::kWriteWithoutFlush);
-  if (!opened.ok()) return opened.status();
-  database->Exchange(*std::move(opened));
+  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> opened, database->OpenForWriting());
+  database->Exchange(std::move(opened));
   return database;
 }
 
@@ -187,14 +185,20 @@ absl::Status RecordDatabase::Write(const WriteGroup& group) {
   return FromRocksDb(opened->database->Write(options, &batch), absl::StrCat("write to ", options_.directory));
 }
 
-absl::Status RecordDatabase::Reopen(bool full) {
+absl::Status RecordDatabase::Reopen() {
   // While the database is closed, readers use one opened for reading only. Nobody keeps what was exchanged away: reads
   // hold the lock. So both old databases are closed where they are let go of here.
   LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> for_reading, OpenIn(Mode::kRead));
   Exchange(std::move(for_reading));
-  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> reopened, OpenIn(full ? Mode::kWriteWithoutFlush : Mode::kWrite));
+  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> reopened, OpenForWriting());
   Exchange(std::move(reopened));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<RecordDatabase::Opened>> RecordDatabase::OpenForWriting() const {
+  absl::StatusOr<std::shared_ptr<Opened>> opened = OpenIn(Mode::kWrite);
+  if (absl::IsResourceExhausted(opened.status())) opened = OpenIn(Mode::kWriteWithoutFlush);
+  return opened;
 }
 
 absl::StatusOr<std::string> RecordDatabase::ReadInline(const PayloadKey& key) const {

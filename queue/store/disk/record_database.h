@@ -37,9 +37,9 @@ class RecordDatabase {
 
   // What a group changes, at once. Payloads whose place is in a segment must be synced there.
   absl::Status Write(const WriteGroup& group);
-  // After a failed Write. `full`: it failed for space, so nothing is flushed that can wait; the log written so far is
-  // kept. Without it (a failed sync: the system's cached pages may differ from the disk's) the log is written anew.
-  absl::Status Reopen(bool full);
+  // After a failed Write. What the log holds is written anew, since after a failed sync the system's cached pages may
+  // differ from the disk's; only where there is no space for that, the log is kept.
+  absl::Status Reopen();
 
   // A small payload's bytes, unverified. DATA_LOSS = they are not there.
   absl::StatusOr<std::string> ReadInline(const PayloadKey& key) const;
@@ -57,6 +57,7 @@ class RecordDatabase {
 
   explicit RecordDatabase(const Options& options);
   absl::StatusOr<std::shared_ptr<Opened>> OpenIn(Mode mode) const;
+  absl::StatusOr<std::shared_ptr<Opened>> OpenForWriting() const;
   std::shared_ptr<Opened> current() const;
   // Returns what was current.
   std::shared_ptr<Opened> Exchange(std::shared_ptr<Opened> opened);
