@@ -19,14 +19,33 @@ struct Shape {
   uint64_t max_groups;
   int workers;
   StalenessOrder order;
-  // Failed episodes, killed workers and killed trainers in one history, at most.
+  // Failed episodes, killed workers, killed trainers in one history, at most.
   int misfortunes;
+  // Groups for which there are bytes, all their trajectories as large as they may be; 0 = more than enough, small ones.
+  uint64_t room = 0;
+  StalenessBreach breach = order == StalenessOrder::kTicket ? StalenessBreach::kWait : StalenessBreach::kDrop;
+  StalenessMode mode = StalenessMode::kAsync;
+  // Zero-variance groups are replaced, at most one batch of them a step.
+  bool filters = false;
+  ShortGroupPolicy short_group = ShortGroupPolicy::kRefill;
 };
 
 // What may happen next.
 constexpr uint64_t kSteps = 2;
+constexpr uint64_t kLargest = 10;  // bytes of a trajectory
 
-enum class Event { kAcquire, kPushFirst, kPushLast, kPushFailure, kKillWorker, kLease, kCommit, kKillTrainer, kSettle };
+enum class Event {
+  kAcquire,
+  kPushFirst,
+  kPushLast,
+  kPushDull,
+  kPushFailure,
+  kKillWorker,
+  kLease,
+  kCommit,
+  kKillTrainer,
+  kSettle
+};
 
 struct Action {
   Event event;
@@ -41,11 +60,15 @@ class World {
     options.staleness.budget = shape.budget;
     options.staleness.steps = kSteps;
     options.staleness.order = shape.order;
-    options.staleness.breach = shape.order == StalenessOrder::kTicket ? StalenessBreach::kWait : StalenessBreach::kDrop;
+    options.staleness.breach = shape.breach;
+    options.staleness.mode = shape.mode;
+    options.filter_zero_variance = shape.filters;
+    options.short_group = shape.short_group;
     options.group_size = shape.group_size;
     options.max_groups = shape.max_groups;
-    options.max_trajectory_bytes = 10;
-    options.max_bytes = 10 * shape.group_size * shape.max_groups + 10 * 2 * shape.group_size * shape.groups_per_step;
+    options.max_trajectory_bytes = kLargest;
+    const uint64_t room = shape.room > 0 ? shape.room : shape.max_groups + 2 * shape.groups_per_step;
+    options.max_bytes = kLargest * shape.group_size * room;
     options.task = "t";
     options.train_seed = options.evaluation_seed = [](uint64_t index) { return index; };
     core_ = *QueueCore::Create(options, std::make_unique<MemoryStore>());
@@ -73,11 +96,13 @@ class World {
         return true;
       }
       case Event::kPushFirst:
-        return Push(&worker, 0, false);
+        return Push(&worker, 0, Episode::kGood);
       case Event::kPushLast:
-        return worker.work.size() > 1 && Push(&worker, worker.work.size() - 1, false);
+        return worker.work.size() > 1 && Push(&worker, worker.work.size() - 1, Episode::kGood);
+      case Event::kPushDull:
+        return shape_.filters && Push(&worker, 0, Episode::kDull);
       case Event::kPushFailure:
-        return misfortunes_ < shape_.misfortunes && Push(&worker, 0, true) && ++misfortunes_ > 0;
+        return misfortunes_ < shape_.misfortunes && Push(&worker, 0, Episode::kFailed) && ++misfortunes_ > 0;
       case Event::kKillWorker:
         if (misfortunes_ == shape_.misfortunes || worker.work.empty()) return false;
         ++misfortunes_;
@@ -87,7 +112,9 @@ class World {
         if (step_ > 2 || !leased_.empty()) return false;
         const auto lease = core_->Lease(lineage_, step_, now_);
         for (const LeasedGroup& group : lease->groups) leased_.push_back(group.ticket);
-        return !leased_.empty();
+        // In mode `sync` the asking itself lets tickets go out.
+        const bool is_asked_first = std::exchange(asked_step_, step_) != step_;
+        return !leased_.empty() || (shape_.mode == StalenessMode::kSync && is_asked_first);
       }
       case Event::kCommit: {
         if (leased_.empty()) return false;
@@ -112,6 +139,7 @@ class World {
   // Everything that matters for what can happen next.
   std::string State() const {
     std::string state = absl::StrCat(misfortunes_, " ", settled_, " ", step_, "|", *core_->Snapshot(lineage_));
+    if (shape_.mode == StalenessMode::kSync) absl::StrAppend(&state, "|", asked_step_);
     for (const Worker& worker : workers_) {
       absl::StrAppend(&state, "|");
       for (const auto& [ticket, member] : worker.work)
@@ -119,6 +147,7 @@ class World {
     }
     absl::StrAppend(&state, "|", core_->bytes(), "|");
     for (uint64_t ticket : leased_) absl::StrAppend(&state, ticket, ",");
+    for (const std::string& dull : dull_) absl::StrAppend(&state, " dull ", dull);
     if (shape_.order != StalenessOrder::kReady) return state;
     for (uint64_t ticket : completed_) absl::StrAppend(&state, " ", ticket);
     return state;
@@ -139,7 +168,8 @@ class World {
       }
       Apply({Event::kLease});
       Apply({Event::kCommit});
-      if (step_ > kSteps) Apply({Event::kSettle});
+      // The trainer writes a checkpoint when the queue asks for one.
+      if (step_ > kSteps || core_->checkpoint_wanted()) Apply({Event::kSettle});
     }
     return core_->run_complete();
   }
@@ -162,6 +192,7 @@ class World {
     lineage_ = core_->AllocateLineage(&committed);
     EXPECT_TRUE(core_->Restore(lineage_, step, "", now_).ok());
     step_ = step + 1;
+    asked_step_ = 0;
     leased_.clear();
     Commit(true);
   }
@@ -178,7 +209,10 @@ class World {
     leased_.clear();
   }
 
-  bool Push(Worker* worker, size_t index, bool fails) {
+  // Of a group whose episodes are all dull nothing can be learnt; two good ones of a group differ.
+  enum class Episode { kGood, kDull, kFailed };
+
+  bool Push(Worker* worker, size_t index, Episode episode) {
     if (worker->work.empty()) return false;
     const auto [ticket, member] = worker->work[index];
     worker->work.erase(worker->work.begin() + index);
@@ -186,10 +220,11 @@ class World {
     pushed.summary.key.set_ticket(ticket.id());
     pushed.summary.key.set_issue(ticket.issue());
     pushed.summary.key.set_member(member);
-    pushed.summary.completed = !fails;
-    if (!fails) pushed.summary.reward = member;
+    pushed.summary.completed = episode != Episode::kFailed;
+    if (pushed.summary.completed) pushed.summary.reward = episode == Episode::kDull ? 0 : member;
+    if (episode == Episode::kDull) dull_.insert(absl::StrCat(ticket.id(), ".", ticket.issue(), ".", member));
     AddVersion(ticket.weights().lineage(), ticket.weights().version(), &pushed.summary.versions);
-    pushed.payload = "x";
+    pushed.payload = std::string(shape_.room > 0 ? kLargest : 1, 'x');
     const uint64_t before = core_->counts().ready();
     const auto answer = core_->Push(worker->identity, ++worker->sequence, &pushed, now_);
     EXPECT_TRUE(answer.ok());
@@ -204,9 +239,13 @@ class World {
   uint64_t lineage_ = 0;
   uint64_t step_ = 1;
   uint64_t settled_ = 0;
+  // The newest step that this trainer asked a batch for.
+  uint64_t asked_step_ = 0;
   std::vector<uint64_t> leased_;
   // In the order in which they became ready.
   std::vector<uint64_t> completed_;
+  // Episodes that were pushed as dull ones: the filter remembers.
+  std::set<std::string> dull_;
   int misfortunes_ = 0;
 };
 
@@ -242,6 +281,17 @@ size_t Explore(const Shape& shape) {
   return seen.size();
 }
 
+size_t ExploreAndCheck(const Shape& shape) {
+  SCOPED_TRACE(absl::StrCat("B ", shape.groups_per_step, " G ", shape.group_size, " S ", shape.budget, " max_groups ",
+                            shape.max_groups, " workers ", shape.workers, " order ", static_cast<int>(shape.order),
+                            " room ", shape.room, " breach ", static_cast<int>(shape.breach), " mode ",
+                            static_cast<int>(shape.mode), " filter ", shape.filters, " short ",
+                            static_cast<int>(shape.short_group)));
+  const size_t found = Explore(shape);
+  EXPECT_GT(found, 20u);
+  return found;
+}
+
 TEST(QueueCoreExplorationTest, SmallQueuesHaveNoDeadEndAndBreakNoBound) {
   size_t states = 0;
   for (const Shape& shape : {
@@ -255,11 +305,46 @@ TEST(QueueCoreExplorationTest, SmallQueuesHaveNoDeadEndAndBreakNoBound) {
            Shape{1, 1, 1, 2, 2, StalenessOrder::kReady, 1},
            Shape{1, 1, 1, 2, 1, StalenessOrder::kOldest, 1},
        }) {
-    SCOPED_TRACE(absl::StrCat("B ", shape.groups_per_step, " G ", shape.group_size, " S ", shape.budget, " max_groups ",
-                              shape.max_groups, " workers ", shape.workers, " order ", static_cast<int>(shape.order)));
-    const size_t found = Explore(shape);
-    EXPECT_GT(found, 20u);
-    states += found;
+    states += ExploreAndCheck(shape);
+    if (HasFailure()) return;
+  }
+  RecordProperty("states", static_cast<int>(states));
+}
+
+// Three workers, no more room than one batch, every breach, the synchronous mode, the filter, short groups.
+TEST(QueueCoreExplorationTest, EveryPolicyWithHardlyAnyRoomHasNoDeadEndAndBreaksNoBound) {
+  const auto with = [](Shape shape, auto change) {
+    change(&shape);
+    return shape;
+  };
+  const Shape ticket{1, 1, 1, 2, 2, StalenessOrder::kTicket, 1};
+  const Shape ready{1, 1, 1, 2, 2, StalenessOrder::kReady, 1};
+  const Shape pair{1, 2, 1, 2, 1, StalenessOrder::kTicket, 1};
+  size_t states = 0;
+  for (const Shape& shape : {
+           Shape{1, 1, 1, 2, 3, StalenessOrder::kTicket, 0},
+           Shape{1, 1, 0, 1, 3, StalenessOrder::kReady, 1},
+           with(ticket, [](Shape* s) { s->room = 1; }),
+           with(ready, [](Shape* s) { s->room = 1; }),
+           with(pair, [](Shape* s) { s->room = 1; }),
+           with(ticket, [](Shape* s) { s->room = 2; }),
+           Shape{2, 1, 1, 2, 1, StalenessOrder::kTicket, 1, 2},
+           Shape{2, 1, 1, 3, 1, StalenessOrder::kReady, 1, 2},
+           with(ticket, [](Shape* s) { s->breach = StalenessBreach::kDrop; }),
+           with(ticket, [](Shape* s) { s->breach = StalenessBreach::kMask; }),
+           with(ready, [](Shape* s) { s->breach = StalenessBreach::kMask; }),
+           with(ticket, [](Shape* s) { s->mode = StalenessMode::kSync, s->budget = 0, s->workers = 1; }),
+           with(ready, [](Shape* s) { s->mode = StalenessMode::kSync, s->budget = 0, s->workers = 1; }),
+           with(pair, [](Shape* s) { s->filters = true, s->misfortunes = 0, s->budget = 0; }),
+           with(pair, [](Shape* s) { s->filters = true, s->misfortunes = 0, s->room = 1; }),
+           with(pair,
+                [](Shape* s) {
+                  s->filters = true, s->misfortunes = 0, s->budget = 0, s->order = StalenessOrder::kReady,
+                  s->breach = StalenessBreach::kDrop;
+                }),
+           with(pair, [](Shape* s) { s->short_group = ShortGroupPolicy::kTrainShort; }),
+       }) {
+    states += ExploreAndCheck(shape);
     if (HasFailure()) return;
   }
   RecordProperty("states", static_cast<int>(states));
