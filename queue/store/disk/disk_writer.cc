@@ -5,8 +5,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "base/failpoint.h"
 #include "base/hash.h"
-#include "base/logging.h"
 #include "base/status_macros.h"
 #include "queue/store/disk/io_status.h"
 
@@ -179,8 +179,10 @@ absl::Status DiskWriter::WriteOnce(WriteGroup* group) {
     }
     group->payloads_are_placed = true;
   }
+  LEEWAY_FAILPOINT("queue_store_before_log_write");
   const MonotonicTime start = options_.clock->Now();
   const absl::Status written = database_->Write(*group);
+  LEEWAY_FAILPOINT("queue_store_after_log_write");
   if (!written.ok()) {
     database_failed_ = true;
     return NoteIfFull(written);
@@ -236,6 +238,7 @@ absl::StatusOr<std::unique_ptr<SegmentWriter>> DiskWriter::CreateSegment(uint64_
 
 absl::Status DiskWriter::SyncActive() {
   if (active_ == nullptr || active_->is_synced()) return absl::OkStatus();
+  LEEWAY_FAILPOINT("queue_store_before_segment_sync");
   const MonotonicTime start = options_.clock->Now();
   LEEWAY_RETURN_IF_ERROR(active_->Sync());
   NoteSync(options_.clock->Now() - start);
@@ -263,6 +266,7 @@ void DiskWriter::OnDurable(const WriteGroup& group) {
 
 void DiskWriter::RemoveGarbage() {
   for (const uint64_t segment : table_.Removable()) {
+    LEEWAY_FAILPOINT("queue_store_removing_segment");
     // A file that cannot be removed is not referred to; the next start removes it.
     file_system_->DeleteFile(SegmentPath(SegmentDirectory(), segment), rocksdb::IOOptions(), nullptr)
         .PermitUncheckedError();
