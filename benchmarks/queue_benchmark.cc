@@ -1,7 +1,7 @@
 // What the queue gives, beside its peers, in one run on one machine.
 //
 //   queue_benchmark [throughput] [--kib 1,64,1024] [--store memory,rocksdb] [--repeats N] [--depth N] [--megabytes N]
-//                   [--folder DIR] [--no-redis]
+//                   [--folder DIR] [--no-redis] [--json FILE]
 //   queue_benchmark soak  [--pushes N] [--store memory|rocksdb] [--folder DIR]
 //   queue_benchmark stall [--seconds N] [--store memory|rocksdb] [--folder DIR]
 //
@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <string>
@@ -41,6 +42,8 @@ struct Arguments {
   uint64_t megabytes = 256;
   std::string folder = "/tmp";
   bool no_redis = false;
+  // One line a system and size, for programs.
+  std::string json;
   uint64_t pushes = 10'000'000;
   int64_t seconds = 300;
 };
@@ -77,6 +80,13 @@ std::vector<std::string> Row(const std::string& system, const std::string& size,
           FormatNumber(runs.Of(&LoadResult::latency_p99, 1e6).median),
           FormatNumber(runs.Of(&LoadResult::queue_cpu, 1e6).median),
           FormatNumber(runs.Of(&LoadResult::clients_cpu, 1e6).median)};
+}
+
+// Medians of a size's runs as one line of `path`.
+void AppendJson(const std::string& path, const std::string& system, uint64_t kib, const Runs& runs) {
+  std::ofstream(path, std::ios::app) << absl::StrFormat(
+      "{\"system\": \"%s\", \"kib\": %d, \"put\": %.6g, \"get\": %.6g, \"flow\": %.6g}\n", system, kib,
+      runs.Of(&LoadResult::put).median, runs.Of(&LoadResult::get).median, runs.Of(&LoadResult::flow).median);
 }
 
 // What a store has to reach, as ratios to Redis: in memory to Redis without fsync, on disk to `always`.
@@ -129,6 +139,7 @@ int Throughput(const Arguments& arguments) {
         }
       }
       table.Add(Row("leeway " + store, size, ours, shape.payload_bytes));
+      if (!arguments.json.empty()) AppendJson(arguments.json, "leeway " + store, kib, ours);
       if (!arguments.no_redis) {
         table.Add(Row(shape.is_durable ? "redis always" : "redis no fsync", size, redis, shape.payload_bytes));
         for (const auto& [name, field] : {std::pair{"put", &LoadResult::put}, std::pair{"flow", &LoadResult::flow}}) {
@@ -156,6 +167,7 @@ int Main(int argc, char** argv) {
   app.add_option("--depth", arguments.depth, "Unanswered pushes of each producer");
   app.add_option("--megabytes", arguments.megabytes, "Pushed in each phase");
   app.add_flag("--no-redis", arguments.no_redis, "Leave the peer out");
+  app.add_option("--json", arguments.json, "File to which the medians are appended");
   app.add_option("--pushes", arguments.pushes, "soak: how many");
   app.add_option("--seconds", arguments.seconds, "stall: how long the consumer stands still");
   app.fallthrough();
