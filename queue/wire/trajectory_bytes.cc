@@ -119,14 +119,27 @@ uint64_t EndsOf64(const char* from) {
   return ends;
 }
 
+// How many numbers end in `bytes`, eight bytes at a time.
+int CountEnds(absl::string_view bytes) {
+  const char* at = bytes.data();
+  const char* const end = at + bytes.size();
+  uint64_t count = 0;
+  for (; end - at >= 8; at += 8) {
+    uint64_t word;
+    std::memcpy(&word, at, sizeof(word));
+    count += ((~word & 0x8080808080808080u) >> 7) * 0x0101010101010101u >> 56;
+  }
+  for (; at < end; ++at) count += static_cast<int8_t>(*at) >= 0;
+  return static_cast<int>(count);
+}
+
 // Reads packed ids of up to four bytes each.
 bool ReadIds(absl::string_view bytes, google::protobuf::RepeatedField<int32_t>* ids) {
   if (bytes.empty()) return true;
   const char* const begin = bytes.data();
   const char* const end = begin + bytes.size();
   if (static_cast<int8_t>(end[-1]) < 0) return false;
-  int count = 0;
-  for (const char* p = begin; p < end; ++p) count += static_cast<int8_t>(*p) >= 0;
+  const int count = CountEnds(bytes);
   const int before = ids->size();
   ids->Reserve(before + count);
   int32_t* to = ids->AddNAlreadyReserved(count);
@@ -172,9 +185,11 @@ bool ReadSpan(absl::string_view bytes, std::string* rest, v1::Span* span) {
       if (!reader.Bytes(&packed) || !ReadIds(packed, span->mutable_ids())) return false;
     } else if (tag == WireTag(3, kWireBytes)) {
       if (!reader.Bytes(&packed) || packed.size() % sizeof(float) != 0) return false;
-      const int before = span->logprobs_size();
-      span->mutable_logprobs()->Resize(before + static_cast<int>(packed.size() / sizeof(float)), 0);
-      std::memcpy(span->mutable_logprobs()->mutable_data() + before, packed.data(), packed.size());
+      const int count = static_cast<int>(packed.size() / sizeof(float));
+      span->mutable_logprobs()->Reserve(span->logprobs_size() + count);
+      if (count > 0) {
+        std::memcpy(span->mutable_logprobs()->AddNAlreadyReserved(count), packed.data(), packed.size());
+      }
     } else if (tag >> 3 == 2 || tag >> 3 == 3 || !reader.Skip(tag)) {
       // Unpacked numbers would have to be merged in order.
       return false;
