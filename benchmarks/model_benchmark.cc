@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/executor.h"
+#include "base/allocator.h"
 #include "benchmark/benchmark.h"
 #include "model/instruction_set.h"
 #include "model/kernels/kernels.h"
@@ -199,6 +200,7 @@ BENCHMARK(BM_Product)
 }  // namespace leeway
 
 int main(int argc, char** argv) {
+  leeway::PrepareAllocator();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
 #ifdef LEEWAY_WITH_TORCH
