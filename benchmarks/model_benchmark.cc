@@ -15,8 +15,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/allocator.h"
+#include "base/executor.h"
 #include "benchmark/benchmark.h"
 #include "model/instruction_set.h"
 #include "model/kernels/kernels.h"
