@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/histogram.h"
 
 namespace leeway {
 
@@ -18,7 +19,9 @@ class Metrics {
   Metrics();
   ~Metrics();
   void SetGauge(absl::string_view name, double value);
-  // As they are now.
+  // For the endpoint alone, as a Prometheus histogram.
+  void SetHistogram(absl::string_view name, const Histogram& histogram);
+  // The gauges as they are now.
   std::map<std::string, double> Snapshot() const;
 
   // Serves /metrics on 127.0.0.1:port (0 = any free one) until the object dies; returns the port.

@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
                   TrainCommand);
   add_run_command("check", "print every error of a configuration, or what it means and needs; starts nothing",
                   CheckCommand);
+  std::string store;
   for (const std::string role : {"queue", "rollout", "trainer"}) {
     CLI::App* command =
         add_run_command(role.c_str(), ("run one process of role " + role + " of a job").c_str(),
@@ -44,6 +45,13 @@ int main(int argc, char** argv) {
           words.insert(words.end(), {"--rank", std::to_string(rank)});
         },
         "which of the processes of this role it is");
+    if (role != "queue") continue;
+    command->add_option("--inspect", store, "print what the durable store in this folder (or run directory) holds");
+    command->get_option("config")->required(false);
+    command->callback([&] {
+      if (store.empty() && words.empty()) throw CLI::RequiredError("config");
+      code = RoleCommand("queue", store.empty() ? words : std::vector<std::string>{"--inspect", store});
+    });
   }
 
   InspectArguments inspect;

@@ -1,13 +1,37 @@
 // leeway-queue: the queue's process. Flags and wiring only.
 
+#include <utility>
+
 #include "base/clock.h"
 #include "base/logging.h"
 #include "base/mutex.h"
+#include "fmt/format.h"
 #include "launch/roles/queue_role.h"
 #include "launch/roles/role_process.h"
+#include "launch/run/exit_code.h"
+#include "queue/store_inspection.h"
+
+namespace leeway {
+namespace {
+
+// `leeway-queue --inspect DIR`: a store's folder, or that of its run.
+ExitCode Inspect(const std::string& folder) {
+  const std::string inside = RunPaths(folder).queue_store();
+  const absl::StatusOr<StoreContents> contents = InspectStore(RealFileSystem()->Exists(inside) ? inside : folder);
+  if (!contents.ok()) {
+    fmt::print(stderr, "{}\n", std::string(contents.status().message()));
+    return ExitCodeOf(contents.status());
+  }
+  fmt::print("{}", DescribeContents(*contents));
+  return ExitCode::kDone;
+}
+
+}  // namespace
+}  // namespace leeway
 
 int main(int argc, char** argv) {
   using namespace leeway;
+  if (argc == 3 && std::string(argv[1]) == "--inspect") return static_cast<int>(Inspect(argv[2]));
   PrepareProcess();
   StopSignals signals;
   absl::StatusOr<RoleContext> context = StartRole(argc, argv, "queue", 0);

@@ -12,6 +12,11 @@ void DurableReplies::Add(uint64_t number, Reply reply) {
   Send();
 }
 
+bool DurableReplies::IsDurable(uint64_t number) {
+  MutexLock lock(&mutex_);
+  return number <= durable_;
+}
+
 void DurableReplies::OnDurable(uint64_t number) {
   {
     MutexLock lock(&mutex_);

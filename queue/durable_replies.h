@@ -24,6 +24,7 @@ class DurableReplies {
 
   // Sent once write `number` is durable; at once if it is and nothing waits before it.
   void Add(uint64_t number, Reply reply) LEEWAY_EXCLUDES(mutex_);
+  bool IsDurable(uint64_t number) LEEWAY_EXCLUDES(mutex_);
   // Write `number` and all before it are durable.
   void OnDurable(uint64_t number) LEEWAY_EXCLUDES(mutex_);
   // Sends everything that waits, and everything later whose write is not durable yet, with UNAVAILABLE.

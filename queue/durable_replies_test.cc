@@ -29,6 +29,8 @@ TEST_F(DurableRepliesTest, WaitsForItsWriteAndKeepsTheOrder) {
   EXPECT_EQ(told_, Names());
   replies_.OnDurable(2);
   EXPECT_EQ(told_, (Names{"b", "a"}));
+  EXPECT_TRUE(replies_.IsDurable(2));
+  EXPECT_FALSE(replies_.IsDurable(3));
   replies_.Add(2, Tell("d"));  // durable, but "c" waits before it
   EXPECT_EQ(told_, (Names{"b", "a"}));
   replies_.OnDurable(3);

@@ -8,6 +8,12 @@
 
 namespace leeway {
 
+void SaveHistogram(const Histogram& histogram, v1::HistogramCounts* counts) {
+  counts->mutable_upper_bounds()->Assign(histogram.upper_bounds().begin(), histogram.upper_bounds().end());
+  counts->mutable_counts()->Assign(histogram.counts().begin(), histogram.counts().end());
+  counts->set_sum(histogram.sum());
+}
+
 absl::StatusOr<std::unique_ptr<QueueCore>> QueueCore::Create(QueueCoreOptions options,
                                                              std::unique_ptr<QueueStore> store, MonotonicTime now) {
   std::string errors;
@@ -157,6 +163,14 @@ void QueueCore::FillStatus(MonotonicTime now, v1::StatusResponse* status) const 
                                       static_cast<double>(completed_trajectories_));
   }
   status->set_checkpoint_wanted(checkpoint_wanted());
+  SaveHistogram(lease_age_, &(*status->mutable_histograms())["queue/lease_age_seconds"]);
+  SaveHistogram(lease_lag_, &(*status->mutable_histograms())["queue/lease_lag"]);
+  if (const std::string refusal = store_->refusal(); !refusal.empty()) {
+    v1::OpenWait* wait = status->add_waits();
+    wait->set_who("queue");
+    wait->set_cause("store_refuses");
+    wait->set_detail(refusal);
+  }
 }
 
 // ---- invariants -----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/histogram.h"
 #include "leeway/v1/queue.pb.h"
 #include "leeway/v1/queue_records.pb.h"
 #include "leeway/v1/types.pb.h"
@@ -94,6 +95,8 @@ struct PushedTrajectory {
   // be unset then.
   std::string reject_reason;
 };
+
+void SaveHistogram(const Histogram& histogram, v1::HistogramCounts* counts);
 
 // One group of a leased batch.
 struct LeasedGroup {
@@ -230,10 +233,12 @@ class QueueCore {
   // Ends a section of calls: everything that changed since the last one becomes one write of the store. Returns the
   // number of the newest write: once the store has made it durable, all answers given so far may go out.
   uint64_t WriteChanges();
+  // The write that holds the newest commit.
+  uint64_t commit_write() const { return commit_write_; }
   QueueStore* store() { return store_.get(); }
 
   v1::LedgerCounts counts() const { return ledger_.counts(); }
-  // Fills everything except `report`.
+  // Fills everything except `report` and the histogram of the answers' latency.
   void FillStatus(MonotonicTime now, v1::StatusResponse* status) const;
   // Whether tokens may carry this version: it was committed and is not void.
   bool VersionExists(const v1::WeightsVersion& weights) const;
@@ -387,6 +392,7 @@ class QueueCore {
   bool KeepOrFilter(const TicketRow& row, uint64_t step);
   std::string LeaseCause() const;
   bool HasLiveWorker() const;
+  static uint64_t LagOf(const TicketRow& row, uint64_t step);
 
   // ---- queue_core_records.cc: into the store and back ----
   v1::HeadRecord MakeHead() const;
@@ -473,7 +479,18 @@ class QueueCore {
   // Ready groups in the order in which they are taken.
   absl::btree_set<std::pair<StalenessPolicy::OrderKey, uint64_t>> ready_;
 
-  absl::flat_hash_map<uint64_t, StalenessPolicy::OrderKey> ready_keys_;
+  struct Ready {
+    StalenessPolicy::OrderKey key;
+    MonotonicTime since;
+  };
+  absl::flat_hash_map<uint64_t, Ready> ready_keys_;
+
+  // Of groups when they were leased: seconds since they were ready, and lag.
+  Histogram lease_age_ = Histogram::Geometric(0.001, 2.0, 22);
+  Histogram lease_lag_ = Histogram({0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64});
+
+  // The time of the latest call that told it.
+  MonotonicTime now_;
 
   // Groups that became ready, ever.
   uint64_t groups_finished_ = 0;
@@ -546,6 +563,10 @@ class QueueCore {
   std::map<uint64_t, RecoveredAnswers> recovered_answers_;
 
   uint64_t last_write_ = 0;
+
+  uint64_t commit_write_ = 0;
+  // Since the last write.
+  bool has_committed_ = false;
 };
 
 }  // namespace leeway

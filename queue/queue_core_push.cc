@@ -36,6 +36,7 @@ absl::StatusOr<v1::PushAnswer> QueueCore::Push(const v1::WorkerIdentity& identit
                                                PushedTrajectory* trajectory, MonotonicTime now) {
   LEEWAY_ASSIGN_OR_RETURN(Worker * worker, FindWorker(identity));
   worker->last_seen = now;
+  now_ = now;
   if (sequence == 0) return absl::InvalidArgumentError("sequence must be set: numbers start at 1 in every epoch");
   if (sequence < worker->next_sequence) {
     if (auto remembered = RememberedAnswer(identity, sequence)) return *std::move(remembered);
@@ -266,7 +267,7 @@ void QueueCore::CloseTicket(uint64_t ticket, RowState to, uint64_t step) {
 void QueueCore::RemoveFromReady(uint64_t ticket) {
   const auto key = ready_keys_.find(ticket);
   if (key == ready_keys_.end()) return;
-  ready_.erase({key->second, ticket});
+  ready_.erase({key->second.key, ticket});
   ready_keys_.erase(key);
 }
 

@@ -55,6 +55,7 @@ v1::HeadRecord QueueCore::MakeHead() const {
   head.set_generated_tokens(generated_tokens_);
   head.set_completed_trajectories(completed_trajectories_);
   evaluation_.SaveCounters(&head);
+  head.set_evaluation_episodes(options_.evaluation.episodes);
   return head;
 }
 
@@ -153,6 +154,7 @@ uint64_t QueueCore::WriteChanges() {
     written_head_ = std::move(head);
   }
   if (!records.empty()) last_write_ = store_->Write(std::move(records));
+  if (std::exchange(has_committed_, false)) commit_write_ = last_write_;
   return last_write_;
 }
 
@@ -327,6 +329,7 @@ absl::Status QueueCore::RebuildFromRows(MonotonicTime now) {
 
 absl::Status QueueCore::Recover(MonotonicTime now) {
   ledger_.TrackChanges();
+  now_ = now;
   // The head says what the others are measured by, so it goes first.
   std::string head_bytes;
   uint64_t records = 0;

@@ -181,6 +181,7 @@ absl::Status QueueCore::Restore(uint64_t lineage, uint64_t step, const std::stri
     }
   }
 
+  now_ = now;
   LEEWAY_RETURN_IF_ERROR(history_.Restore(lineage, step));
   const Ledger::Restored restored =
       ledger_.RestoreTo(step, history_, checkpoint && step > 0 ? &checkpoint->ledger : nullptr);
@@ -230,7 +231,7 @@ void QueueCore::AddReady(const TicketRow& row) {
 void QueueCore::IndexReady(const TicketRow& row) {
   const auto key = policy_.KeyOf(row.ticket, OldestVersion(row.versions), row.completion);
   ready_.insert({key, row.ticket});
-  ready_keys_[row.ticket] = key;
+  ready_keys_[row.ticket] = {key, now_};
   if (options_.filter_zero_variance && !IsOrderTicket() && !row.zero_advantage) unjudged_.insert(row.ticket);
 }
 
@@ -310,6 +311,11 @@ absl::StatusOr<std::vector<uint64_t>> QueueCore::PickGroups(uint64_t wanted) {
   return picked;
 }
 
+uint64_t QueueCore::LagOf(const TicketRow& row, uint64_t step) {
+  const uint64_t oldest = OldestVersion(row.versions);
+  return oldest == 0 ? 0 : step - std::min(step, oldest);
+}
+
 bool QueueCore::HasLiveWorker() const {
   return std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.alive; });
 }
@@ -327,6 +333,7 @@ absl::StatusOr<LeaseResult> QueueCore::Lease(uint64_t lineage, uint64_t step, Mo
     return absl::FailedPreconditionError(absl::StrCat("lease for step ", step, ", but version ", step_,
                                                       " is committed and trainer.steps is ", options_.staleness.steps));
   }
+  now_ = now;
   if (requested_step_ < step) {
     requested_step_ = step;
     if (options_.staleness.mode == StalenessMode::kSync) Changed();  // the request admits its groups
@@ -346,7 +353,10 @@ absl::StatusOr<LeaseResult> QueueCore::Lease(uint64_t lineage, uint64_t step, Mo
     }
     for (uint64_t ticket : picked) {
       LEEWAY_CHECK(ledger_.Lease(ticket, step).ok()) << ticket;
-      ready_.erase({ready_keys_.at(ticket), ticket});
+      const Ready ready = ready_keys_.at(ticket);
+      lease_age_.Add(absl::ToDoubleSeconds(now - ready.since));
+      lease_lag_.Add(static_cast<double>(LagOf(*ledger_.Find(ticket), step)));
+      ready_.erase({ready.key, ticket});
       ready_keys_.erase(ticket);
       leased_.insert(ticket);
     }
@@ -426,6 +436,7 @@ absl::Status QueueCore::Commit(const v1::CommitRequest& request, MonotonicTime n
   committed_.set_lineage(request.lineage());
   committed_.set_version(request.version());
   committed_digest_ = request.digest();
+  has_committed_ = true;
   std::vector<uint64_t> members;
   for (const v1::WorkerIdentity& identity : request.members()) {
     if (CheckIdentity(identity).ok()) members.push_back(identity.producer_id());

@@ -127,6 +127,7 @@ absl::StatusOr<v1::HeartbeatResponse> QueueCore::Heartbeat(const v1::HeartbeatRe
 // ---- time -----------------------------------------------------------------------------------------------------------
 
 std::vector<std::string> QueueCore::Tick(MonotonicTime now) {
+  now_ = now;
   std::vector<std::string> events;
   for (Worker& worker : workers_) {
     if (!worker.alive) continue;

@@ -8,6 +8,7 @@
 #include "base/failpoint.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
+#include "queue/door/inspection.h"
 
 namespace leeway {
 namespace {
@@ -285,8 +286,22 @@ void QueueFrontend::Register(const v1::RegisterRequest& request, Done<v1::Regist
 }
 
 void QueueFrontend::Heartbeat(const v1::HeartbeatRequest& request, Done<v1::HeartbeatResponse> done) {
-  WithCore<v1::HeartbeatResponse>([&](QueueCore* core, MonotonicTime now) { return core->Heartbeat(request, now); },
-                                  std::move(done));
+  // It promises nothing of its own. So it waits for the commit that it tells of and for nothing else: a disk that fails
+  // for a while must not look like a dead queue.
+  Outcome outcome;
+  absl::StatusOr<v1::HeartbeatResponse> response = absl::UnknownError("");
+  uint64_t commit_write = 0;
+  {
+    MutexLock lock(&mutex_);
+    const MonotonicTime now = clock_->Now();
+    response = core_->Heartbeat(request, now);
+    Settled(now, &outcome);
+    commit_write = core_->commit_write();
+  }
+  const bool may_go = replies_->IsDurable(commit_write);
+  if (!may_go) outcome.replies.push_back(ReplyWith<v1::HeartbeatResponse>(std::move(done), std::move(response)));
+  Release(std::move(outcome));
+  if (may_go) done(std::move(response));
 }
 
 void QueueFrontend::AllocateLineage(const v1::AllocateLineageRequest& request, Done<v1::AllocateLineageResponse> done) {
@@ -390,9 +405,19 @@ void QueueFrontend::FenceWorker(const v1::FenceWorkerRequest& request, Done<v1::
 
 v1::StatusResponse QueueFrontend::Status() {
   v1::StatusResponse response;
+  {
+    MutexLock lock(&latency_mutex_);
+    SaveHistogram(push_answer_, &(*response.mutable_histograms())["queue/push_answer_seconds"]);
+  }
   MutexLock lock(&mutex_);
   core_->FillStatus(clock_->Now(), &response);
   return response;
+}
+
+void QueueFrontend::OnPushesAnswered(MonotonicTime arrived, int count) {
+  const double seconds = absl::ToDoubleSeconds(clock_->Now() - arrived);
+  MutexLock lock(&latency_mutex_);
+  push_answer_.Add(seconds, static_cast<uint64_t>(count));
 }
 
 void QueueFrontend::Drain(Done<v1::DrainResponse> done) {
@@ -428,6 +453,7 @@ void QueueFrontend::PushSession::Handle(v1::PushRequest* request, Answered done)
     frontend_->AfterAnswers([done = std::move(done), known] { done(v1::PushResponse(), known); });
     return;
   }
+  const MonotonicTime begin = frontend_->clock_->Now();
   std::vector<Arrived> arrived;
   // What arrived whole before a broken chunk is still delivered and answered.
   absl::Status status = Collect(request, &arrived);
@@ -444,10 +470,13 @@ void QueueFrontend::PushSession::Handle(v1::PushRequest* request, Answered done)
   }
   // In quarantine before the worker hears of it.
   for (const Refused& one : refused) frontend_->quarantine_->Keep(one.reason, name_, one.bytes);
-  outcome.replies.insert(outcome.replies.begin(), [done = std::move(done), response = std::move(response),
-                                                   status = std::move(status)](const absl::Status& durable) mutable {
-    durable.ok() ? done(std::move(response), status) : done(v1::PushResponse(), durable);
-  });
+  outcome.replies.insert(outcome.replies.begin(),
+                         [frontend = frontend_, begin, done = std::move(done), response = std::move(response),
+                          status = std::move(status)](const absl::Status& durable) mutable {
+                           if (!durable.ok()) return done(v1::PushResponse(), durable);
+                           frontend->OnPushesAnswered(begin, response.answers_size());
+                           done(std::move(response), status);
+                         });
   frontend_->Release(std::move(outcome));
 }
 
@@ -479,14 +508,9 @@ absl::Status QueueFrontend::PushSession::Collect(v1::PushRequest* request, std::
 
 PushedTrajectory QueueFrontend::PushSession::Inspect(std::string payload) const {
   PushedTrajectory pushed;
-  v1::Trajectory trajectory;
-  if (trajectory.ParseFromString(payload)) {
-    const std::optional<Rejection> rejection = ValidateTrajectory(trajectory, frontend_->options_.limits);
-    if (rejection.has_value()) pushed.reject_reason = rejection->ToString();
-    pushed.summary = Summarize(trajectory);
-  } else {
-    pushed.reject_reason = "malformed: the bytes are no Trajectory";
-  }
+  Inspection inspection = InspectTrajectory(payload, frontend_->options_.limits);
+  pushed.summary = std::move(inspection.summary);
+  pushed.reject_reason = std::move(inspection.reject_reason);
   pushed.payload = std::move(payload);
   return pushed;
 }

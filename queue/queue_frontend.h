@@ -125,7 +125,7 @@ class QueueFrontend {
   void FenceWorker(const v1::FenceWorkerRequest& request, Done<v1::FenceWorkerResponse> done) LEEWAY_EXCLUDES(mutex_);
   void Drain(Done<v1::DrainResponse> done) LEEWAY_EXCLUDES(mutex_);
   // As things are now, durable or not. Everything but `report`.
-  v1::StatusResponse Status() LEEWAY_EXCLUDES(mutex_);
+  v1::StatusResponse Status() LEEWAY_EXCLUDES(mutex_, latency_mutex_);
   // Calls `done` after the answers to everything that came before.
   void AfterAnswers(std::function<void()> done) LEEWAY_EXCLUDES(mutex_);
 
@@ -156,6 +156,7 @@ class QueueFrontend {
   // Ends a section that may have changed the core: answers the waits that can be answered, in the order in which they
   // came, and writes what changed.
   void Settled(MonotonicTime now, Outcome* outcome) LEEWAY_REQUIRES(mutex_);
+  void OnPushesAnswered(MonotonicTime arrived, int count) LEEWAY_EXCLUDES(latency_mutex_);
   // Without the lock, right after the section.
   void Release(Outcome outcome) LEEWAY_EXCLUDES(mutex_);
   void AttemptAll(MonotonicTime now, Outcome* outcome) LEEWAY_REQUIRES(mutex_);
@@ -169,6 +170,11 @@ class QueueFrontend {
   FileSystem* const file_system_;
   const Clock* const clock_;
   const std::function<void()> on_due_earlier_;
+
+  // Before the core: its store calls back until it is gone.
+  Mutex latency_mutex_;
+  // Seconds from the arrival of a push to its answer.
+  Histogram push_answer_ LEEWAY_GUARDED_BY(latency_mutex_) = Histogram::Geometric(0.00005, 2.0, 22);
 
   // Held over allocation and writing of a lineage, so that the file never goes backwards.
   Mutex lineage_mutex_;

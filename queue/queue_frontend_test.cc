@@ -60,7 +60,7 @@ class QueueFrontendTest : public ::testing::Test {
         QueueCore::Create(std::move(core_options), std::make_unique<FillableStore>(&disk_full_));
     ASSERT_TRUE(core.ok()) << core.status();
     frontend_ = std::make_unique<SynchronousFrontend>(options, *std::move(core), &quarantine_, file_system_, &clock_,
-                                                [this] { ++due_earlier_; });
+                                                      [this] { ++due_earlier_; });
   }
 
   v1::WorkerIdentity Register(const std::string& name) {

@@ -35,6 +35,11 @@ absl::StatusOr<std::unique_ptr<QueueStore>> OpenStore(const std::string& directo
   return RocksDbStore::Open(options);
 }
 
+Histogram HistogramOf(const v1::HistogramCounts& saved) {
+  return Histogram({saved.upper_bounds().begin(), saved.upper_bounds().end()},
+                   {saved.counts().begin(), saved.counts().end()}, saved.sum());
+}
+
 void KeepMetrics(const v1::StatusResponse& status, Metrics* metrics) {
   const v1::LedgerCounts& counts = status.counts();
   metrics->SetGauge("ledger/issued_total", counts.issued_total());
@@ -54,6 +59,8 @@ void KeepMetrics(const v1::StatusResponse& status, Metrics* metrics) {
   metrics->SetGauge("version", status.committed().version());
   metrics->SetGauge("lineage", status.committed().lineage());
   metrics->SetGauge("tokens/generated", status.generated_tokens());
+  for (const auto& [name, value] : status.report().gauges()) metrics->SetGauge(name, value);
+  for (const auto& [name, counts] : status.histograms()) metrics->SetHistogram(name, HistogramOf(counts));
   for (const auto& [answer, count] : status.answers()) metrics->SetGauge(absl::StrCat("answers/", answer), count);
   for (const auto& [code, count] : status.episode_failures()) {
     metrics->SetGauge(absl::StrCat("episode_failures/", code), count);
@@ -71,6 +78,8 @@ struct QueueServer::State {
   MonotonicTime started;
   StateClock states;
   std::unique_ptr<Quarantine> quarantine;
+  // The frontend's store, when it is on disk.
+  const RocksDbStore* disk = nullptr;
   std::unique_ptr<QueueFrontend> frontend;
   std::unique_ptr<grpc::Service> service;
   std::unique_ptr<RpcServer> server;
@@ -114,9 +123,23 @@ void QueueServer::State::AwaitAnswers(absl::Duration limit) {
     gate->is_open = true;
     gate->opened.NotifyAll();
   });
-  const Deadline deadline = Deadline::After(limit, clock);
+  const Deadline deadline = Deadline::After(limit);
   MutexLock lock(&gate->mutex);
   while (!gate->is_open && !deadline.HasPassed()) gate->opened.WaitUntil(&gate->mutex, deadline);
+}
+
+void FillStoreGauges(const StoreStatistics& statistics, v1::ProcessReport* report) {
+  auto& gauges = *report->mutable_gauges();
+  gauges["store/syncs"] = statistics.log_syncs + statistics.segment_syncs;
+  gauges["store/sync_p50_seconds"] = absl::ToDoubleSeconds(statistics.sync_p50);
+  gauges["store/sync_p99_seconds"] = absl::ToDoubleSeconds(statistics.sync_p99);
+  gauges["store/failures"] = statistics.failures;
+  gauges["store/waiting_bytes"] = statistics.waiting_bytes;
+  gauges["store/log_bytes_written"] = statistics.log_bytes_written;
+  gauges["store/segment_bytes_written"] = statistics.segment_bytes_written;
+  gauges["store/rewritten_bytes"] = statistics.rewritten_bytes;
+  gauges["store/segment_file_bytes"] = statistics.segment_file_bytes;
+  gauges["store/live_segment_bytes"] = statistics.live_segment_bytes;
 }
 
 void QueueServer::State::FillReport(v1::ProcessReport* report) {
@@ -128,6 +151,7 @@ void QueueServer::State::FillReport(v1::ProcessReport* report) {
   }
   (*report->mutable_gauges())["queue/quarantined"] = quarantine->kept();
   (*report->mutable_gauges())["queue/quarantine_dropped"] = quarantine->dropped();
+  if (disk != nullptr) FillStoreGauges(disk->Statistics(), report);
   report->set_wall_seconds(absl::ToDoubleSeconds(clock->Now() - started));
 }
 
@@ -154,7 +178,7 @@ void QueueServer::State::RunTimer() {
       frontend->ForgiveSilence(pause);
     }
     if (frontend->NextDue() <= clock->Now()) frontend->RunDue();
-    if (metrics != nullptr && next_metrics <= clock->Now()) KeepMetrics(frontend->Status(), metrics);
+    if (metrics != nullptr && next_metrics <= clock->Now()) KeepMetrics(Status(), metrics);
     while (next_metrics <= clock->Now()) next_metrics = next_metrics + kMetricsInterval;
   }
 }
@@ -195,6 +219,7 @@ absl::StatusOr<std::unique_ptr<QueueServer>> QueueServer::Start(QueueOptions opt
   }
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<QueueStore> store, OpenStore(options.store_directory, clock));
   const bool is_durable = store->is_durable();
+  if (is_durable) state->disk = static_cast<const RocksDbStore*>(store.get());
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<QueueCore> core,
                           QueueCore::Create(std::move(options.core), std::move(store), clock->Now()));
   if (is_durable) {

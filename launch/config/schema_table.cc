@@ -101,7 +101,7 @@ void AddRolloutKeys(Table& t) {
 }
 
 void AddQueueKeys(Table& t) {
-  t.push_back(String("queue.store", "rocksdb").OneOf({"rocksdb", "memory"}).ReadBy("queue, launcher")
+  t.push_back(String("queue.store", "rocksdb").OneOf({"rocksdb", "memory"}).ReadBy("queue, launcher").Resume(kFixed)
       .Doc("Where the ledger and the trajectories live: rocksdb = on disk, in the run's folder `queue`: the queue's death interrupts the job "
            "only for a moment; memory = its death ends the job, a resume goes on from the checkpoint."));
   t.push_back(Integer("queue.max_groups", 0).AtLeast(0).Unit("groups").ReadBy("queue")

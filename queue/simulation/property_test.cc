@@ -160,6 +160,7 @@ class Simulation {
     v1::StatusResponse status;
     core_->FillStatus(now_, &status);
     status.clear_waits();
+    status.clear_histograms();  // of this process
     for (v1::WorkerStatus& worker : *status.mutable_workers()) {
       worker.clear_seconds_since_heartbeat();
       worker.clear_report();

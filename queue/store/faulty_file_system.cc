@@ -22,7 +22,7 @@ using rocksdb::IOStatus;
 // A file that is being written. `unsynced` and the sizes are guarded by the file system's lock.
 class FaultyWritableFile : public rocksdb::FSWritableFile {
  public:
-  FaultyWritableFile(FaultyFileSystem* disk, std::string path, std::unique_ptr<rocksdb::FSWritableFile> target,
+  FaultyWritableFile(FaultyStoreFileSystem* disk, std::string path, std::unique_ptr<rocksdb::FSWritableFile> target,
                      uint64_t size_bytes)
       : disk_(disk), path_(std::move(path)), target_(std::move(target)), size_bytes_(size_bytes) {
     MutexLock lock(&disk_->mutex_);
@@ -35,14 +35,14 @@ class FaultyWritableFile : public rocksdb::FSWritableFile {
 
   using rocksdb::FSWritableFile::Append;
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options, IODebugContext* debug) override {
-    IOStatus status = disk_->Begin(FaultyFileSystem::Operation::kAppend, path_);
+    IOStatus status = disk_->Begin(FaultyStoreFileSystem::Operation::kAppend, path_);
     // A disk that fails in the middle has written the beginning.
     uint64_t allowed = status.ok() ? data.size() : data.size() / 2;
     {
       MutexLock lock(&disk_->mutex_);
       if (disk_->crashed_) return status;
     }
-    const uint64_t fits = disk_->TakeSpace(FaultyFileSystem::Operation::kAppend, path_, allowed);
+    const uint64_t fits = disk_->TakeSpace(FaultyStoreFileSystem::Operation::kAppend, path_, allowed);
     if (fits < allowed) status = IOStatus::NoSpace("no space left on the test's disk", path_);
     const rocksdb::Slice part(data.data(), fits);
     {
@@ -67,7 +67,7 @@ class FaultyWritableFile : public rocksdb::FSWritableFile {
       sleep = disk_->sleep_;
     }
     if (sleep != nullptr) sleep(delay);
-    IOStatus status = disk_->Begin(FaultyFileSystem::Operation::kSync, path_);
+    IOStatus status = disk_->Begin(FaultyStoreFileSystem::Operation::kSync, path_);
     if (!status.ok()) return status;
     std::string unsynced;
     {
@@ -84,7 +84,7 @@ class FaultyWritableFile : public rocksdb::FSWritableFile {
   }
 
   IOStatus Truncate(uint64_t size, const IOOptions& options, IODebugContext* debug) override {
-    const IOStatus status = disk_->Begin(FaultyFileSystem::Operation::kOther, path_);
+    const IOStatus status = disk_->Begin(FaultyStoreFileSystem::Operation::kOther, path_);
     if (!status.ok()) return status;
     {
       MutexLock lock(&disk_->mutex_);
@@ -92,7 +92,7 @@ class FaultyWritableFile : public rocksdb::FSWritableFile {
       const uint64_t dropped = std::min<uint64_t>(drop, unsynced_.size());
       unsynced_.resize(unsynced_.size() - dropped);
       size_bytes_ = size;
-      FaultyFileSystem::Space& space = disk_->space_[path_];
+      FaultyStoreFileSystem::Space& space = disk_->space_[path_];
       disk_->taken_bytes_ += size - space.taken();
       space = {size, 0};
       if (!unsynced_.empty()) return IOStatus::OK();  // the file itself is shorter still
@@ -101,9 +101,9 @@ class FaultyWritableFile : public rocksdb::FSWritableFile {
   }
 
   IOStatus Allocate(uint64_t offset, uint64_t length, const IOOptions& options, IODebugContext* debug) override {
-    const IOStatus status = disk_->Begin(FaultyFileSystem::Operation::kReserve, path_);
+    const IOStatus status = disk_->Begin(FaultyStoreFileSystem::Operation::kReserve, path_);
     if (!status.ok()) return status;
-    if (disk_->TakeSpace(FaultyFileSystem::Operation::kReserve, path_, offset + length) < offset + length) {
+    if (disk_->TakeSpace(FaultyStoreFileSystem::Operation::kReserve, path_, offset + length) < offset + length) {
       return IOStatus::NoSpace("no space left on the test's disk", path_);
     }
     return target_->Allocate(offset, length, options, debug);
@@ -124,11 +124,11 @@ class FaultyWritableFile : public rocksdb::FSWritableFile {
   }
 
   // The disk's lock is held.
-  void Crash(FaultyFileSystem::Torn torn) {
+  void Crash(FaultyStoreFileSystem::Torn torn) {
     std::string lost = std::exchange(unsynced_, std::string());
-    if (torn == FaultyFileSystem::Torn::kNothing || lost.empty()) return;
+    if (torn == FaultyStoreFileSystem::Torn::kNothing || lost.empty()) return;
     const size_t half = (lost.size() + 1) / 2;
-    if (torn == FaultyFileSystem::Torn::kHalfAndZeros && absl::EndsWith(path_, ".log")) {
+    if (torn == FaultyStoreFileSystem::Torn::kHalfAndZeros && absl::EndsWith(path_, ".log")) {
       std::fill(lost.begin() + half, lost.end(), '\0');
     } else {
       lost.resize(half);
@@ -138,91 +138,91 @@ class FaultyWritableFile : public rocksdb::FSWritableFile {
   }
 
  private:
-  FaultyFileSystem* const disk_;
+  FaultyStoreFileSystem* const disk_;
   const std::string path_;
   const std::unique_ptr<rocksdb::FSWritableFile> target_;
   std::string unsynced_;
   uint64_t size_bytes_;
 };
 
-FaultyFileSystem::FaultyFileSystem(std::shared_ptr<rocksdb::FileSystem> target)
+FaultyStoreFileSystem::FaultyStoreFileSystem(std::shared_ptr<rocksdb::FileSystem> target)
     : rocksdb::FileSystemWrapper(std::move(target)) {}
 
 // ---- what a test asks for -------------------------------------------------------------------------------------------
 
-void FaultyFileSystem::LoseUnsynced() {
+void FaultyStoreFileSystem::LoseUnsynced() {
   MutexLock lock(&mutex_);
   lose_unsynced_ = true;
 }
 
-void FaultyFileSystem::AddRule(Rule rule) {
+void FaultyStoreFileSystem::AddRule(Rule rule) {
   MutexLock lock(&mutex_);
   rules_.push_back(std::move(rule));
 }
 
-void FaultyFileSystem::Heal() {
+void FaultyStoreFileSystem::Heal() {
   MutexLock lock(&mutex_);
   rules_.clear();
   capacity_bytes_.reset();
 }
 
-void FaultyFileSystem::SetCapacity(uint64_t bytes) {
+void FaultyStoreFileSystem::SetCapacity(uint64_t bytes) {
   MutexLock lock(&mutex_);
   capacity_bytes_ = bytes;
 }
 
-void FaultyFileSystem::DelaySyncs(absl::Duration delay, std::function<void(absl::Duration)> sleep) {
+void FaultyStoreFileSystem::DelaySyncs(absl::Duration delay, std::function<void(absl::Duration)> sleep) {
   MutexLock lock(&mutex_);
   sync_delay_ = delay;
   sleep_ = std::move(sleep);
 }
 
-void FaultyFileSystem::CrashAt(uint64_t n, Torn torn) {
+void FaultyStoreFileSystem::CrashAt(uint64_t n, Torn torn) {
   MutexLock lock(&mutex_);
   crash_at_change_ = changes_ + n;
   torn_ = torn;
 }
 
-void FaultyFileSystem::Crash(Torn torn) {
+void FaultyStoreFileSystem::Crash(Torn torn) {
   MutexLock lock(&mutex_);
   torn_ = torn;
   CrashNow();
 }
 
-void FaultyFileSystem::CrashNow() {
+void FaultyStoreFileSystem::CrashNow() {
   if (crashed_) return;
   crashed_ = true;
   for (FaultyWritableFile* file : open_) file->Crash(torn_);
 }
 
-bool FaultyFileSystem::crashed() const {
+bool FaultyStoreFileSystem::crashed() const {
   MutexLock lock(&mutex_);
   return crashed_;
 }
 
-uint64_t FaultyFileSystem::changes() const {
+uint64_t FaultyStoreFileSystem::changes() const {
   MutexLock lock(&mutex_);
   return changes_;
 }
 
-uint64_t FaultyFileSystem::faults() const {
+uint64_t FaultyStoreFileSystem::faults() const {
   MutexLock lock(&mutex_);
   return faults_;
 }
 
-uint64_t FaultyFileSystem::appended_bytes() const {
+uint64_t FaultyStoreFileSystem::appended_bytes() const {
   MutexLock lock(&mutex_);
   return appended_bytes_;
 }
 
-uint64_t FaultyFileSystem::syncs() const {
+uint64_t FaultyStoreFileSystem::syncs() const {
   MutexLock lock(&mutex_);
   return syncs_;
 }
 
 // ---- what the disk does ---------------------------------------------------------------------------------------------
 
-IOStatus FaultyFileSystem::Begin(Operation operation, const std::string& path) {
+IOStatus FaultyStoreFileSystem::Begin(Operation operation, const std::string& path) {
   MutexLock lock(&mutex_);
   ++changes_;
   if (crash_at_change_.has_value() && changes_ >= *crash_at_change_) CrashNow();
@@ -242,7 +242,7 @@ IOStatus FaultyFileSystem::Begin(Operation operation, const std::string& path) {
   return IOStatus::OK();
 }
 
-uint64_t FaultyFileSystem::TakeSpace(Operation operation, const std::string& path, uint64_t bytes) {
+uint64_t FaultyStoreFileSystem::TakeSpace(Operation operation, const std::string& path, uint64_t bytes) {
   MutexLock lock(&mutex_);
   Space& space = space_[path];
   Space wanted = space;
@@ -264,14 +264,14 @@ uint64_t FaultyFileSystem::TakeSpace(Operation operation, const std::string& pat
   return bytes - std::min(missing, bytes);
 }
 
-std::unique_ptr<rocksdb::FSWritableFile> FaultyFileSystem::Wrap(const std::string& path,
-                                                                std::unique_ptr<rocksdb::FSWritableFile> file,
-                                                                uint64_t size_bytes) {
+std::unique_ptr<rocksdb::FSWritableFile> FaultyStoreFileSystem::Wrap(const std::string& path,
+                                                                     std::unique_ptr<rocksdb::FSWritableFile> file,
+                                                                     uint64_t size_bytes) {
   return std::make_unique<FaultyWritableFile>(this, path, std::move(file), size_bytes);
 }
 
-IOStatus FaultyFileSystem::NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
-                                           std::unique_ptr<rocksdb::FSWritableFile>* file, IODebugContext* debug) {
+IOStatus FaultyStoreFileSystem::NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
+                                                std::unique_ptr<rocksdb::FSWritableFile>* file, IODebugContext* debug) {
   IOStatus status = Begin(Operation::kCreate, path);
   if (status.ok()) status = target_->NewWritableFile(path, options, file, debug);
   if (!status.ok()) return status;
@@ -284,8 +284,9 @@ IOStatus FaultyFileSystem::NewWritableFile(const std::string& path, const rocksd
   return status;
 }
 
-IOStatus FaultyFileSystem::ReopenWritableFile(const std::string& path, const rocksdb::FileOptions& options,
-                                              std::unique_ptr<rocksdb::FSWritableFile>* file, IODebugContext* debug) {
+IOStatus FaultyStoreFileSystem::ReopenWritableFile(const std::string& path, const rocksdb::FileOptions& options,
+                                                   std::unique_ptr<rocksdb::FSWritableFile>* file,
+                                                   IODebugContext* debug) {
   IOStatus status = Begin(Operation::kCreate, path);
   if (status.ok()) status = target_->ReopenWritableFile(path, options, file, debug);
   if (!status.ok()) return status;
@@ -294,14 +295,15 @@ IOStatus FaultyFileSystem::ReopenWritableFile(const std::string& path, const roc
   return status;
 }
 
-IOStatus FaultyFileSystem::ReuseWritableFile(const std::string& path, const std::string& old_path,
-                                             const rocksdb::FileOptions& options,
-                                             std::unique_ptr<rocksdb::FSWritableFile>* file, IODebugContext* debug) {
+IOStatus FaultyStoreFileSystem::ReuseWritableFile(const std::string& path, const std::string& old_path,
+                                                  const rocksdb::FileOptions& options,
+                                                  std::unique_ptr<rocksdb::FSWritableFile>* file,
+                                                  IODebugContext* debug) {
   const IOStatus status = RenameFile(old_path, path, IOOptions(), debug);
   return status.ok() ? NewWritableFile(path, options, file, debug) : status;
 }
 
-IOStatus FaultyFileSystem::DeleteFile(const std::string& path, const IOOptions& options, IODebugContext* debug) {
+IOStatus FaultyStoreFileSystem::DeleteFile(const std::string& path, const IOOptions& options, IODebugContext* debug) {
   IOStatus status = Begin(Operation::kOther, path);
   if (status.ok()) status = target_->DeleteFile(path, options, debug);
   if (!status.ok()) return status;
@@ -313,8 +315,8 @@ IOStatus FaultyFileSystem::DeleteFile(const std::string& path, const IOOptions& 
   return status;
 }
 
-IOStatus FaultyFileSystem::RenameFile(const std::string& from, const std::string& to, const IOOptions& options,
-                                      IODebugContext* debug) {
+IOStatus FaultyStoreFileSystem::RenameFile(const std::string& from, const std::string& to, const IOOptions& options,
+                                           IODebugContext* debug) {
   IOStatus status = Begin(Operation::kOther, to);
   if (status.ok()) status = target_->RenameFile(from, to, options, debug);
   if (!status.ok()) return status;
@@ -325,16 +327,16 @@ IOStatus FaultyFileSystem::RenameFile(const std::string& from, const std::string
   return status;
 }
 
-IOStatus FaultyFileSystem::Truncate(const std::string& path, size_t size, const IOOptions& options,
-                                    IODebugContext* debug) {
+IOStatus FaultyStoreFileSystem::Truncate(const std::string& path, size_t size, const IOOptions& options,
+                                         IODebugContext* debug) {
   const IOStatus status = Begin(Operation::kOther, path);
   return status.ok() ? target_->Truncate(path, size, options, debug) : status;
 }
 
 // ---- by the environment ---------------------------------------------------------------------------------------------
 
-absl::StatusOr<std::shared_ptr<FaultyFileSystem>> ParseStoreFaults(absl::string_view text) {
-  auto disk = std::make_shared<FaultyFileSystem>();
+absl::StatusOr<std::shared_ptr<FaultyStoreFileSystem>> ParseStoreFaults(absl::string_view text) {
+  auto disk = std::make_shared<FaultyStoreFileSystem>();
   for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipEmpty())) {
     const std::pair<absl::string_view, absl::string_view> name_and_value =
         absl::StrSplit(part, absl::MaxSplits('=', 1));
@@ -343,8 +345,9 @@ absl::StatusOr<std::shared_ptr<FaultyFileSystem>> ParseStoreFaults(absl::string_
     if (part == "lose_unsynced") {
       disk->LoseUnsynced();
     } else if ((name == "enospc_file" || name == "eio_file") && !value.empty()) {
-      FaultyFileSystem::Rule rule;
-      rule.fault = name == "eio_file" ? FaultyFileSystem::Fault::kInputOutput : FaultyFileSystem::Fault::kNoSpace;
+      FaultyStoreFileSystem::Rule rule;
+      rule.fault =
+          name == "eio_file" ? FaultyStoreFileSystem::Fault::kInputOutput : FaultyStoreFileSystem::Fault::kNoSpace;
       rule.while_file_exists = std::string(value);
       disk->AddRule(std::move(rule));
     } else if (name == "sync_delay_ms" && absl::SimpleAtoi(value, &number)) {
@@ -363,7 +366,7 @@ absl::StatusOr<std::shared_ptr<FaultyFileSystem>> ParseStoreFaults(absl::string_
 absl::StatusOr<std::shared_ptr<rocksdb::FileSystem>> StoreFileSystemOfEnvironment() {
 #ifdef LEEWAY_FAILPOINTS
   if (const char* text = std::getenv("LEEWAY_STORE_FAULTS")) {
-    absl::StatusOr<std::shared_ptr<FaultyFileSystem>> disk = ParseStoreFaults(text);
+    absl::StatusOr<std::shared_ptr<FaultyStoreFileSystem>> disk = ParseStoreFaults(text);
     if (!disk.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("LEEWAY_STORE_FAULTS: ", disk.status().message()));
     }

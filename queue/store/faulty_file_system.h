@@ -23,7 +23,7 @@ class FaultyWritableFile;
 // A disk that fails as told. For tests, and through the environment variable LEEWAY_STORE_FAULTS for the real queue in
 // builds with failpoints. Directories, renames and removals are durable at once; what a file holds may be lost.
 // Thread-safe. Must outlive its files.
-class FaultyFileSystem : public rocksdb::FileSystemWrapper {
+class FaultyStoreFileSystem : public rocksdb::FileSystemWrapper {
  public:
   enum class Operation { kCreate, kReserve, kAppend, kSync, kOther };
   enum class Fault { kNoSpace, kInputOutput };
@@ -42,8 +42,8 @@ class FaultyFileSystem : public rocksdb::FileSystemWrapper {
   // itself refuses any other file of which a later part is there and an earlier one is not.
   enum class Torn { kNothing, kHalf, kHalfAndZeros };
 
-  explicit FaultyFileSystem(std::shared_ptr<rocksdb::FileSystem> target = rocksdb::FileSystem::Default());
-  const char* Name() const override { return "FaultyFileSystem"; }
+  explicit FaultyStoreFileSystem(std::shared_ptr<rocksdb::FileSystem> target = rocksdb::FileSystem::Default());
+  const char* Name() const override { return "FaultyStoreFileSystem"; }
 
   // Keeps appended bytes in this process until they are synced, so that its end loses the others.
   void LoseUnsynced();
@@ -125,7 +125,7 @@ class FaultyFileSystem : public rocksdb::FileSystemWrapper {
 //   sync_delay_ms=N         every sync takes N ms longer
 //   capacity_mb=N           the store's new files may take N MiB
 // INVALID_ARGUMENT names the bad part.
-absl::StatusOr<std::shared_ptr<FaultyFileSystem>> ParseStoreFaults(absl::string_view text);
+absl::StatusOr<std::shared_ptr<FaultyStoreFileSystem>> ParseStoreFaults(absl::string_view text);
 
 // What a store uses when it is told nothing: the machine's disk; with failpoints compiled in and LEEWAY_STORE_FAULTS
 // set, that one. INVALID_ARGUMENT as above.

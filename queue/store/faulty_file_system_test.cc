@@ -10,9 +10,9 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Fault = FaultyFileSystem::Fault;
-using Operation = FaultyFileSystem::Operation;
-using Torn = FaultyFileSystem::Torn;
+using Fault = FaultyStoreFileSystem::Fault;
+using Operation = FaultyStoreFileSystem::Operation;
+using Torn = FaultyStoreFileSystem::Torn;
 
 const rocksdb::IOOptions kIo;
 
@@ -35,7 +35,7 @@ class FaultyFileSystemTest : public ::testing::Test {
   }
 
   StoreDirectory directory_;
-  FaultyFileSystem disk_;
+  FaultyStoreFileSystem disk_;
 };
 
 TEST_F(FaultyFileSystemTest, WithoutFaultsItIsADisk) {
@@ -69,7 +69,7 @@ TEST_F(FaultyFileSystemTest, ACrashMayTearWhatWasNotSynced) {
   for (const auto& [torn, name, left] : {std::tuple(Torn::kHalf, "a", std::string("syncab")),
                                          std::tuple(Torn::kHalfAndZeros, "b.log", std::string("syncab\0\0", 8)),
                                          std::tuple(Torn::kHalfAndZeros, "c", std::string("syncab"))}) {
-    FaultyFileSystem disk;
+    FaultyStoreFileSystem disk;
     disk.LoseUnsynced();
     std::unique_ptr<rocksdb::FSWritableFile> file;
     rocksdb::FileOptions options;

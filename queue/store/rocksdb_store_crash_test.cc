@@ -11,12 +11,12 @@
 namespace leeway {
 namespace {
 
-using Torn = FaultyFileSystem::Torn;
+using Torn = FaultyStoreFileSystem::Torn;
 
 // A store beside what it should hold after each of its writes.
 class CheckedStore {
  public:
-  CheckedStore(const std::string& directory, std::shared_ptr<FaultyFileSystem> disk, StoreContent content)
+  CheckedStore(const std::string& directory, std::shared_ptr<FaultyStoreFileSystem> disk, StoreContent content)
       : disk_(std::move(disk)), states_{std::move(content)} {
     RocksDbStoreOptions options = SmallStore(directory, disk_);
     options.segment_bytes = 16 << 10;
@@ -76,7 +76,7 @@ class CheckedStore {
   }
 
  private:
-  const std::shared_ptr<FaultyFileSystem> disk_;
+  const std::shared_ptr<FaultyStoreFileSystem> disk_;
   std::unique_ptr<RocksDbStore> store_;
   // After write i.
   std::vector<StoreContent> states_;
@@ -117,7 +117,7 @@ TEST_P(CrashTest, AtEveryChangeOfTheDisk) {
   uint64_t crash_at = 1;
   for (bool done = false; !done; ++crash_at) {
     StoreDirectory directory;
-    const auto disk = std::make_shared<FaultyFileSystem>();
+    const auto disk = std::make_shared<FaultyStoreFileSystem>();
     disk->LoseUnsynced();
     disk->CrashAt(crash_at, GetParam());
     CheckedStore checked(directory.path(), disk, {});
@@ -135,7 +135,7 @@ TEST_P(CrashTest, WhileItRecovers) {
   StoreDirectory directory;
   StoreContent content;
   {
-    const auto disk = std::make_shared<FaultyFileSystem>();
+    const auto disk = std::make_shared<FaultyStoreFileSystem>();
     disk->LoseUnsynced();
     CheckedStore checked(directory.path(), disk, {});
     ASSERT_TRUE(RunWorkload(&checked));
@@ -144,7 +144,7 @@ TEST_P(CrashTest, WhileItRecovers) {
   }
   uint64_t crash_at = 1;
   for (bool done = false; !done; ++crash_at) {
-    const auto disk = std::make_shared<FaultyFileSystem>();
+    const auto disk = std::make_shared<FaultyStoreFileSystem>();
     disk->LoseUnsynced();
     disk->CrashAt(crash_at, GetParam());
     CheckedStore checked(directory.path(), disk, content);
@@ -171,7 +171,7 @@ TEST(CrashPropertyTest, RandomLivesWithFaultsKeepAPrefix) {
   uint64_t rewritten_bytes = 0;
   for (uint32_t life = 0; life < 25; ++life) {
     std::mt19937 random(life);
-    const auto disk = std::make_shared<FaultyFileSystem>();
+    const auto disk = std::make_shared<FaultyStoreFileSystem>();
     disk->LoseUnsynced();
     const Torn torn = static_cast<Torn>(random() % 3);
     if (random() % 2 == 0) disk->CrashAt(20 + random() % 300, torn);
@@ -203,8 +203,9 @@ TEST(CrashPropertyTest, RandomLivesWithFaultsKeepAPrefix) {
           }
         }
         if (random() % 40 == 0) {
-          FaultyFileSystem::Rule rule;
-          rule.fault = random() % 2 == 0 ? FaultyFileSystem::Fault::kNoSpace : FaultyFileSystem::Fault::kInputOutput;
+          FaultyStoreFileSystem::Rule rule;
+          rule.fault =
+              random() % 2 == 0 ? FaultyStoreFileSystem::Fault::kNoSpace : FaultyStoreFileSystem::Fault::kInputOutput;
           rule.times = 1 + random() % 4;
           disk->AddRule(rule);
         }

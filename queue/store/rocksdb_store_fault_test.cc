@@ -13,8 +13,8 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using Fault = FaultyFileSystem::Fault;
-using Operation = FaultyFileSystem::Operation;
+using Fault = FaultyStoreFileSystem::Fault;
+using Operation = FaultyStoreFileSystem::Operation;
 
 const std::string kLarge(10'000, 'L');
 
@@ -46,7 +46,7 @@ const std::vector<Place>& Places() {
 
 class FailingDiskTest : public ::testing::TestWithParam<std::tuple<Fault, size_t>> {
  protected:
-  FailingDiskTest() : disk_(std::make_shared<FaultyFileSystem>()) {
+  FailingDiskTest() : disk_(std::make_shared<FaultyStoreFileSystem>()) {
     disk_->LoseUnsynced();
     store_ = OpenStore(SmallStore(directory_.path(), disk_));
     EXPECT_TRUE(store_->Put({1, 0}, PayloadOf("small")).ok());
@@ -55,8 +55,8 @@ class FailingDiskTest : public ::testing::TestWithParam<std::tuple<Fault, size_t
   }
 
   const Place& place() const { return Places()[std::get<1>(GetParam())]; }
-  FaultyFileSystem::Rule RuleFor(int times) const {
-    FaultyFileSystem::Rule rule;
+  FaultyStoreFileSystem::Rule RuleFor(int times) const {
+    FaultyStoreFileSystem::Rule rule;
     rule.fault = std::get<0>(GetParam());
     rule.operation = place().operation;
     rule.path_contains = place().path_contains;
@@ -80,7 +80,7 @@ class FailingDiskTest : public ::testing::TestWithParam<std::tuple<Fault, size_t
   }
 
   StoreDirectory directory_;
-  std::shared_ptr<FaultyFileSystem> disk_;
+  std::shared_ptr<FaultyStoreFileSystem> disk_;
   std::unique_ptr<RocksDbStore> store_;
 };
 
@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, FailingDiskTest,
 
 TEST(FullDiskTest, RecordsGoOnWhilePushesAreRefusedAndAllResumesWithSpace) {
   StoreDirectory directory;
-  const auto disk = std::make_shared<FaultyFileSystem>();
+  const auto disk = std::make_shared<FaultyStoreFileSystem>();
   disk->LoseUnsynced();
   RocksDbStoreOptions options = SmallStore(directory.path(), disk);
   const auto store = OpenStore(options);
@@ -214,7 +214,7 @@ TEST(FullDiskTest, AStoreOpensOnAFullDisk) {
     ASSERT_TRUE(store->Put({1, 0}, PayloadOf(kLarge)).ok());
     ASSERT_TRUE(AwaitDurable(store.get(), store->Write({{"t", "1"}})));
   }
-  const auto disk = std::make_shared<FaultyFileSystem>();
+  const auto disk = std::make_shared<FaultyStoreFileSystem>();
   // Enough to open, without a flush; nothing of the size of a segment.
   disk->SetCapacity(24 << 10);
   std::filesystem::remove(directory.path() + "/ballast");

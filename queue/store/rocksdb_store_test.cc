@@ -51,7 +51,7 @@ TEST(RocksDbStoreTest, KeepsRecordsAndPayloadsOfBothSizesAcrossARestart) {
 
 TEST(RocksDbStoreTest, WhatIsNotDurableYetIsVisibleAtOnce) {
   StoreDirectory directory;
-  const auto disk = std::make_shared<FaultyFileSystem>();
+  const auto disk = std::make_shared<FaultyStoreFileSystem>();
   const auto store = OpenStore(SmallStore(directory.path(), disk));
   Signal may_sync;
   disk->DelaySyncs(absl::ZeroDuration(), [&](absl::Duration) { may_sync.Await(); });
@@ -94,7 +94,7 @@ TEST(RocksDbStoreTest, CallbacksRunInOrder) {
 
 TEST(RocksDbStoreTest, WritesThatGatherDuringASyncShareTheNextOne) {
   StoreDirectory directory;
-  const auto disk = std::make_shared<FaultyFileSystem>();
+  const auto disk = std::make_shared<FaultyStoreFileSystem>();
   const auto store = OpenStore(SmallStore(directory.path(), disk));
   ASSERT_TRUE(AwaitDurable(store.get(), store->Write({{"t", "0"}})));
   Signal syncing;
@@ -125,7 +125,7 @@ TEST(RocksDbStoreTest, WritesThatGatherDuringASyncShareTheNextOne) {
 
 TEST(RocksDbStoreTest, LargePayloadsAreWrittenOnce) {
   StoreDirectory directory;
-  const auto disk = std::make_shared<FaultyFileSystem>();
+  const auto disk = std::make_shared<FaultyStoreFileSystem>();
   RocksDbStoreOptions options;
   options.directory = directory.path();
   options.file_system = disk;
@@ -155,7 +155,7 @@ TEST(RocksDbStoreTest, LargePayloadsAreWrittenOnce) {
 
 TEST(RocksDbStoreTest, RefusesWhileTooMuchWaits) {
   StoreDirectory directory;
-  const auto disk = std::make_shared<FaultyFileSystem>();
+  const auto disk = std::make_shared<FaultyStoreFileSystem>();
   RocksDbStoreOptions options = SmallStore(directory.path(), disk);
   options.waiting_bytes = 3 * kLarge;
   const auto store = OpenStore(options);
@@ -358,7 +358,7 @@ TEST(RocksDbStoreTest, ADamagedPayloadIsNotRewritten) {
 
 TEST(RocksDbStoreTest, UnreferencedSegmentsAreDroppedAndReservedSpaceIsGivenBack) {
   StoreDirectory directory;
-  const auto disk = std::make_shared<FaultyFileSystem>();
+  const auto disk = std::make_shared<FaultyStoreFileSystem>();
   {
     const auto store = OpenStore(SmallStore(directory.path(), disk));
     for (uint32_t i = 0; i < 5; ++i) ASSERT_TRUE(store->Put({1, i}, PayloadOf(Large('a'))).ok());

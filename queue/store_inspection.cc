@@ -1,0 +1,104 @@
+#include "queue/store_inspection.h"
+
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "fmt/format.h"
+#include "queue/queue_core.h"
+#include "queue/store/record_keys.h"
+
+namespace leeway {
+namespace {
+
+// A queue that accepts what the head says of its run.
+absl::StatusOr<QueueCoreOptions> OptionsOf(const v1::HeadRecord& head) {
+  QueueCoreOptions options;
+  LEEWAY_ASSIGN_OR_RETURN(options.staleness.order, ParseStalenessOrder(head.order()));
+  options.staleness.budget = head.budget();
+  options.staleness.groups_per_step = head.groups_per_step();
+  options.staleness.steps = std::numeric_limits<uint32_t>::max();
+  options.staleness.breach = StalenessBreach::kMask;
+  options.group_size = head.group_size();
+  options.max_groups = std::numeric_limits<uint32_t>::max();
+  options.max_bytes = std::numeric_limits<uint64_t>::max();
+  options.max_trajectory_bytes = 1;
+  options.task = head.task();
+  options.train_seed = [seed = head.seed_of_first_ticket()](uint64_t) { return seed; };
+  options.evaluation_seed = [](uint64_t) { return 0; };
+  options.evaluation.episodes = head.evaluation_episodes();
+  return options;
+}
+
+std::string Line(const std::string& name, const std::string& value) {
+  return fmt::format("  {:<12} {}\n", name, value);
+}
+
+}  // namespace
+
+absl::StatusOr<StoreContents> InspectStore(const std::string& directory) {
+  RocksDbStoreOptions store_options;
+  store_options.directory = directory;
+  store_options.read_only = true;
+  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<RocksDbStore> store, RocksDbStore::Open(store_options));
+  const RocksDbStore* const disk = store.get();
+  v1::HeadRecord head;
+  bool has_head = false;
+  LEEWAY_RETURN_IF_ERROR(store->Recover([&](absl::string_view key, absl::string_view value) {
+    if (key == RecordKey(RecordKind::kHead)) {
+      has_head = head.ParseFromArray(value.data(), static_cast<int>(value.size()));
+    }
+    return absl::OkStatus();
+  }));
+  if (!has_head) return absl::NotFoundError(absl::StrCat(directory, ": a store in which no queue has written yet"));
+  LEEWAY_ASSIGN_OR_RETURN(QueueCoreOptions options, OptionsOf(head));
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<QueueCore> core,
+                          QueueCore::Create(std::move(options), std::move(store)));
+  StoreContents contents;
+  core->FillStatus(MonotonicTime(), &contents.status);
+  contents.groups_per_step = head.groups_per_step();
+  contents.group_size = head.group_size();
+  contents.budget = head.budget();
+  contents.lineage = head.lineage();
+  contents.lives = head.lives();
+  contents.payloads = disk->payloads();
+  contents.payload_bytes = disk->bytes();
+  contents.statistics = disk->Statistics();
+  return contents;
+}
+
+std::string DescribeContents(const StoreContents& contents) {
+  const v1::StatusResponse& status = contents.status;
+  const v1::LedgerCounts& counts = status.counts();
+  std::string text = Line("run", fmt::format("{} groups of {} episodes a step, staleness budget {}",
+                                             contents.groups_per_step, contents.group_size, contents.budget));
+  text += Line("version", status.committed().version() == 0
+                              ? "none committed"
+                              : fmt::format("{} of lineage {} (newest lineage {})", status.committed().version(),
+                                            status.committed().lineage(), contents.lineage));
+  text += Line("tickets", fmt::format("{} issued ({} rows); conservation {}", status.next_ticket() - 1,
+                                      counts.issued_total(), status.conservation_holds() ? "holds" : "IS BROKEN"));
+  text += Line("open", fmt::format("{} issued, {} running, {} ready, {} leased, {} trained", counts.issued(),
+                                   counts.running(), counts.ready(), counts.leased(), counts.trained()));
+  text += Line("ended",
+               fmt::format("{} settled, {} filtered, {} stale, {} failed, {} cancelled, {} rewound", counts.settled(),
+                           counts.filtered(), counts.stale(), counts.failed(), counts.cancelled(), counts.rewound()));
+  text += Line("payloads", fmt::format("{} trajectories, {} bytes; segments {} files, {} bytes", contents.payloads,
+                                       contents.payload_bytes, contents.statistics.segments,
+                                       contents.statistics.segment_file_bytes));
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    text += Line("worker", fmt::format("{} (producer {}, epoch {}): {}, {} tickets running, {} trajectories, {} failed",
+                                       worker.name(), worker.identity().producer_id(), worker.identity().epoch(),
+                                       worker.alive() ? "registered" : "lost", worker.running_tickets(),
+                                       worker.trajectories(), worker.failures()));
+  }
+  for (const auto& [code, count] : status.episode_failures()) {
+    text += Line("failure", fmt::format("{} x {}", count, code));
+  }
+  text += Line("queue", fmt::format("{} processes have run on this store", contents.lives));
+  return text;
+}
+
+}  // namespace leeway
