@@ -2,11 +2,13 @@
 """Put and get rates of TransferQueue and Reverb beside the queue's, one after the other on this machine.
 
     python3 benchmarks/queue_peers.py --directory DIR [--benchmark build/release/benchmarks/queue_benchmark]
-                                      [--kib 1,1024] [--repeats 3] [--megabytes 128] [--peers transferqueue,reverb]
+                                      [--kib 1,1024] [--repeats 3] [--megabytes 128] [--batches 40]
+                                      [--peers transferqueue,reverb]
 
 DIR (several GB, not removed) gets one virtual environment a peer, made with pip on the first call. A peer runs in a
 network namespace of its own, since both listen on all interfaces: that needs root, or `unshare` for users. Payloads are
-random bytes of the size that our trajectories have; batches are 256 small or 16 large ones, as ours are.
+random bytes of the size that our trajectories have; batches are 256 small or 16 large ones, as ours are. A peer gets
+--batches of them: with more, TransferQueue's rates fall.
 Exit code 1: a target is missed; 3: something is missing.
 """
 
@@ -27,10 +29,6 @@ PEERS = {
 
 def batch_of(kib):
     return 256 if kib <= 4 else 64 if kib <= 256 else 16
-
-
-def batches_of(kib, megabytes):
-    return max(4, megabytes * 1024 // kib // batch_of(kib))
 
 
 # ---- inside a peer's environment -------------------------------------------------------------------------------------
@@ -136,7 +134,7 @@ def environment_of(peer, directory):
 def measure_peer(peer, kib, arguments):
     """(put, get) of one run in a namespace without a network."""
     python = environment_of(peer, arguments.directory)
-    inner = [python, os.path.abspath(__file__), "--run", peer, str(kib), str(batches_of(kib, arguments.megabytes))]
+    inner = [python, os.path.abspath(__file__), "--run", peer, str(kib), str(arguments.batches)]
     namespace = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
     shell = 'ip link set lo up && exec "$@"'
     quiet = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", RAY_DEDUP_LOGS="1", RAY_USAGE_STATS_ENABLED="0")
@@ -173,7 +171,8 @@ def main():
     parser.add_argument("--benchmark", default="build/release/benchmarks/queue_benchmark")
     parser.add_argument("--kib", default="1,1024")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--megabytes", type=int, default=128)
+    parser.add_argument("--megabytes", type=int, default=128, help="through our queue, in each phase")
+    parser.add_argument("--batches", type=int, default=40, help="through a peer")
     parser.add_argument("--peers", default="transferqueue,reverb")
     arguments = parser.parse_args()
     if not os.access(arguments.benchmark, os.X_OK):
