@@ -86,9 +86,17 @@ absl::StatusOr<Ledger> Ledger::Load(const v1::LedgerSnapshot& snapshot, uint32_t
     for (int i = 0; i < saved.versions_size(); i += 3) {
       row->versions.push_back(LineageUse{saved.versions(i), saved.versions(i + 1), saved.versions(i + 2)});
     }
+    if (ledger.folded_counts_[saved.state()] == 0 || ledger.rows_.contains(saved.ticket())) {
+      return absl::DataLossError(absl::StrCat("ledger snapshot: row of ticket ", saved.ticket(), " is one too many"));
+    }
     --ledger.folded_counts_[saved.state()];
     ledger.AddToIndices(*row);
     ledger.rows_[saved.ticket()] = std::move(row);
+  }
+  for (RowState alive :
+       {RowState::kIssued, RowState::kRunning, RowState::kReady, RowState::kLeased, RowState::kTrained}) {
+    if (ledger.folded_counts_[static_cast<size_t>(alive)] == 0) continue;
+    return absl::DataLossError(absl::StrCat("ledger snapshot: a ", RowStateName(alive), " ticket has no row"));
   }
   if (snapshot.folded_size() % 2 != 0) return absl::DataLossError("ledger snapshot: folded ranges are malformed");
   uint64_t end = 0;

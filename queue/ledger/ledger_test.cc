@@ -343,6 +343,12 @@ TEST(LedgerTest, AContradictorySnapshotIsRefused) {
   const std::vector<std::function<void(v1::LedgerSnapshot*)>> damages = {
       [](v1::LedgerSnapshot* s) { s->mutable_counts()->set_issued_total(4); },
       [](v1::LedgerSnapshot* s) { s->mutable_counts()->set_trained(2); },
+      // The sum is right, the rows are not.
+      [](v1::LedgerSnapshot* s) {
+        s->mutable_counts()->set_issued(s->counts().trained());
+        s->mutable_counts()->clear_trained();
+      },
+      [](v1::LedgerSnapshot* s) { *s->add_rows() = s->rows(0); },
       [](v1::LedgerSnapshot* s) { s->set_next_ticket(5); },
       [](v1::LedgerSnapshot* s) { s->clear_rows(); },
       [](v1::LedgerSnapshot* s) { s->mutable_rows(0)->set_state(12); },
