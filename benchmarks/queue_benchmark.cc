@@ -5,11 +5,13 @@
 //   queue_benchmark soak  [--pushes N] [--store memory|rocksdb] [--folder DIR]
 //   queue_benchmark stall [--seconds N] [--store memory|rocksdb] [--folder DIR]
 //
-// throughput: 8 producers push real trajectories, each with at most --depth on the wire; one consumer leases, commits
+// throughput: 8 producers push real trajectories, each with at most --depth (and 4 MiB, but two)
+// on the wire; one consumer leases, commits
 // and settles. Three rates: put (fill, nobody reads), get (drain), flow (both at once). Redis Streams gets the same
 // bytes from as many clients with the same pipeline; a store on disk is compared with its appendfsync always, and with
 // the bare append + fdatasync loop. soak and stall: benchmarks/queue/endurance.h. Exit code 1: a target is missed.
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -51,7 +53,8 @@ struct Arguments {
 LoadShape ShapeOf(uint64_t kib, const Arguments& arguments) {
   LoadShape shape;
   shape.payload_bytes = kib << 10;
-  shape.depth = arguments.depth;
+  // Large ones are in flight with 4 MiB a producer: more only leaves the caches.
+  shape.depth = std::max<uint64_t>(2, std::min(arguments.depth, (uint64_t{4} << 20) / shape.payload_bytes));
   // Batches of 256 small trajectories, of 16 large ones.
   shape.groups_per_step = kib <= 4 ? 32 : kib <= 256 ? 8 : 2;
   const uint64_t steps = (arguments.megabytes << 20) / shape.payload_bytes / shape.batch();
