@@ -17,7 +17,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "fmt/format.h"
-#include "queue/queue_core.h"
+#include "queue/core/queue_core.h"
 #include "queue/store/rocksdb_store.h"
 
 namespace leeway {

@@ -17,10 +17,10 @@
 #include "base/file_system.h"
 #include "base/mutex.h"
 #include "leeway/v1/queue.pb.h"
+#include "queue/core/queue_core.h"
 #include "queue/door/quarantine.h"
 #include "queue/door/validation.h"
 #include "queue/durable_replies.h"
-#include "queue/queue_core.h"
 #include "queue/store/queue_store.h"
 #include "rpc/chunks.h"
 

@@ -11,8 +11,8 @@
 #include "base/fake_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "queue/core/queue_core_test_driver.h"
 #include "queue/fake_trajectory.h"
-#include "queue/queue_core_test_driver.h"
 #include "queue/queue_frontend.h"
 #include "queue/store/fake_queue_store.h"
 

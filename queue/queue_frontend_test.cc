@@ -13,8 +13,8 @@
 #include "base/fake_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "queue/core/queue_core_test_driver.h"
 #include "queue/fake_trajectory.h"
-#include "queue/queue_core_test_driver.h"
 #include "queue/store/memory_store.h"
 #include "queue/synchronous_frontend.h"
 

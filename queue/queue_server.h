@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/file_system.h"
 #include "base/metrics.h"
-#include "queue/queue_core.h"
+#include "queue/core/queue_core.h"
 #include "rpc/security/connection_security.h"
 
 namespace leeway {

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "queue/queue_core.h"
+#include "queue/core/queue_core.h"
 #include "queue/simulation/capacity_model_test.h"
 #include "queue/store/memory_store.h"
 

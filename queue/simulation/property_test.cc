@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "queue/queue_core.h"
+#include "queue/core/queue_core.h"
 #include "queue/store/fake_queue_store.h"
 #include "queue/store/memory_store.h"
 
@@ -445,6 +445,15 @@ class Simulation {
               absl::StatusCode::kFailedPrecondition);
   }
 
+  // A sign of life, from a worker that may hold the committed version or nothing yet.
+  void Beat(const SimulatedWorker& worker) {
+    v1::HeartbeatRequest request;
+    *request.mutable_identity() = worker.identity;
+    if (Below(2) == 0) *request.mutable_holds() = core_->committed();
+    const auto response = core_->Heartbeat(request, now_);
+    ASSERT_TRUE(response.ok() || absl::IsAborted(response.status())) << response.status();
+  }
+
   // ---- schedules ----
 
   void RandomOperation() {
@@ -454,6 +463,8 @@ class Simulation {
       Acquire(&worker, 1 + Below(8));
     } else if (dice < 300) {
       Generate(&worker);
+    } else if (dice < 320) {
+      Beat(worker);
     } else if (dice < 750) {
       PushOne(&worker, true);
     } else if (dice < 780) {

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "queue/queue_core.h"
-#include "queue/queue_core_test_driver.h"
+#include "queue/core/queue_core.h"
+#include "queue/core/queue_core_test_driver.h"
 
 namespace leeway {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "leeway/v1/queue.pb.h"
+#include "queue/core/queue_core.h"
 #include "queue/queue_client.h"
-#include "queue/queue_core.h"
 #include "rpc/chunks.h"
 
 namespace leeway {

@@ -1,8 +1,8 @@
-#include "queue/queue_core.h"
+#include "queue/core/queue_core.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "queue/queue_core_test_driver.h"
+#include "queue/core/queue_core_test_driver.h"
 
 namespace leeway {
 namespace {

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_QUEUE_QUEUE_CORE_H_
-#define LEEWAY_QUEUE_QUEUE_CORE_H_
+#ifndef LEEWAY_QUEUE_CORE_QUEUE_CORE_H_
+#define LEEWAY_QUEUE_CORE_QUEUE_CORE_H_
 
 // The queue as a plain class: ledger, staleness policy, workers' identities, bounds, leases and evaluation in one
 // place.
@@ -571,4 +571,4 @@ class QueueCore {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_QUEUE_QUEUE_CORE_H_
+#endif  // LEEWAY_QUEUE_CORE_QUEUE_CORE_H_

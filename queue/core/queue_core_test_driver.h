@@ -1,5 +1,5 @@
-#ifndef LEEWAY_QUEUE_QUEUE_CORE_TEST_DRIVER_H_
-#define LEEWAY_QUEUE_QUEUE_CORE_TEST_DRIVER_H_
+#ifndef LEEWAY_QUEUE_CORE_QUEUE_CORE_TEST_DRIVER_H_
+#define LEEWAY_QUEUE_CORE_QUEUE_CORE_TEST_DRIVER_H_
 
 // Drives a QueueCore in tests: short calls for workers and trainer, time by hand, every invariant checked after every
 // call.
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "queue/queue_core.h"
+#include "queue/core/queue_core.h"
 #include "queue/store/memory_store.h"
 
 namespace leeway {
@@ -174,4 +174,4 @@ class CoreDriver {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_QUEUE_QUEUE_CORE_TEST_DRIVER_H_
+#endif  // LEEWAY_QUEUE_CORE_QUEUE_CORE_TEST_DRIVER_H_

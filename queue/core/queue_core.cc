@@ -1,4 +1,4 @@
-#include "queue/queue_core.h"
+#include "queue/core/queue_core.h"
 
 #include <algorithm>
 #include <utility>

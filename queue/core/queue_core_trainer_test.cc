@@ -1,11 +1,11 @@
-#include "queue/queue_core.h"
+#include "queue/core/queue_core.h"
 
 #include <algorithm>
 #include <map>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "queue/queue_core_test_driver.h"
+#include "queue/core/queue_core_test_driver.h"
 
 namespace leeway {
 namespace {

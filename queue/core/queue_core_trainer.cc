@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/status_macros.h"
-#include "queue/queue_core.h"
+#include "queue/core/queue_core.h"
 
 namespace leeway {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "queue/queue_core.h"
+#include "queue/core/queue_core.h"
 #include "queue/store/record_keys.h"
 
 namespace leeway {
