@@ -48,7 +48,8 @@ def wait_until_gone(processes, timeout):
     """Waits for the end of processes given as (pid, role, start); returns those that are left."""
     deadline = time.monotonic() + timeout
     while True:
-        left = [process for process in processes if start_of(process[0]) == process[2]]
+        # Without a start it was gone when it was asked for.
+        left = [process for process in processes if process[2] is not None and start_of(process[0]) == process[2]]
         if not left or time.monotonic() >= deadline:
             return left
         time.sleep(0.02)
