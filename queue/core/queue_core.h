@@ -233,6 +233,8 @@ class QueueCore {
   // Ends a section of calls: everything that changed since the last one becomes one write of the store. Returns the
   // number of the newest write: once the store has made it durable, all answers given so far may go out.
   uint64_t WriteChanges();
+  // As if everything had changed: the next write repeats all records. For tests: it must change nothing.
+  void MarkAllChanged();
   // The write that holds the newest commit.
   uint64_t commit_write() const { return commit_write_; }
   QueueStore* store() { return store_.get(); }

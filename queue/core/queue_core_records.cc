@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/failpoint.h"
 #include "base/status_macros.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "queue/core/queue_core.h"
 #include "queue/store/record_keys.h"
 
@@ -13,6 +15,17 @@ namespace leeway {
 namespace {
 
 constexpr uint32_t kRecordFormat = 1;
+
+// Equal messages give equal bytes, whatever order their maps have in memory.
+std::string Serialized(const v1::HeadRecord& head) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  LEEWAY_CHECK(head.SerializeToCodedStream(&coded));
+  coded.Trim();
+  return bytes;
+}
 
 template <typename Message>
 absl::StatusOr<Message> Parse(absl::string_view key, absl::string_view value) {
@@ -111,6 +124,14 @@ void QueueCore::WriteAnswers(Worker* worker, std::vector<StoreRecord>* records) 
   }
 }
 
+void QueueCore::MarkAllChanged() {
+  ledger_.MarkAllChanged();
+  evaluation_.MarkAllChanged();
+  for (const Worker& worker : workers_) MarkChanged(worker);
+  written_lives_.clear();
+  written_head_.clear();
+}
+
 uint64_t QueueCore::WriteChanges() {
   if (!store_->is_durable()) return 0;
   std::vector<StoreRecord> records;
@@ -148,7 +169,7 @@ uint64_t QueueCore::WriteChanges() {
   }
   written_lives_ = lives;
   evaluation_.TakeChanges(&records);
-  std::string head = MakeHead().SerializeAsString();
+  std::string head = Serialized(MakeHead());
   if (head != written_head_) {
     records.push_back({RecordKey(RecordKind::kHead), head});
     written_head_ = std::move(head);

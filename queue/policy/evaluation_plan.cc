@@ -314,6 +314,10 @@ void EvaluationPlan::TakeChanges(std::vector<StoreRecord>* records) {
   }
 }
 
+void EvaluationPlan::MarkAllChanged() {
+  for (Evaluation& evaluation : evaluations_) evaluation.has_changed = true;
+}
+
 void EvaluationPlan::SaveCounters(v1::HeadRecord* head) const {
   *head->mutable_evaluation_newest() = newest_;
   head->set_evaluation_ends(ends_);

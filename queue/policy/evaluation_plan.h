@@ -100,6 +100,7 @@ class EvaluationPlan {
 
   // Adds a record for every evaluation that has changed since the last call, and removals of forgotten ones.
   void TakeChanges(std::vector<StoreRecord>* records);
+  void MarkAllChanged();
   void SaveCounters(v1::HeadRecord* head) const;
   // A new plan becomes the one that was written, counters first, then evaluations ascending. Those that are not over
   // have all of their time again. DATA_LOSS: malformed.

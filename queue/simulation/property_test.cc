@@ -155,6 +155,27 @@ class Simulation {
     Check();
   }
 
+  std::map<std::string, std::string> DiskRecords() {
+    std::map<std::string, std::string> records;
+    const absl::Status read = store()->Recover([&](absl::string_view key, absl::string_view value) {
+      records[std::string(key)] = std::string(value);
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(read.ok()) << read;
+    return records;
+  }
+
+  // What changed was written: writing everything again makes no difference.
+  void CheckDisk() {
+    const std::map<std::string, std::string> before = DiskRecords();
+    core_->MarkAllChanged();
+    Save();
+    for (const auto& [key, value] : DiskRecords()) {
+      const auto found = before.find(key);
+      ASSERT_TRUE(found != before.end() && found->second == value) << "record " << key[0] << " was not written";
+    }
+  }
+
   // Everything that a queue tells, but for what depends on the time.
   std::string Observe() {
     v1::StatusResponse status;
@@ -487,6 +508,7 @@ class Simulation {
       core_->Tick(now_);
     } else if (dice < 990 && is_durable_) {
       Save();
+      CheckDisk();
       const std::string before = Observe();
       RestartQueue();
       ASSERT_EQ(Observe(), before);
