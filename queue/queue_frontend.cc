@@ -403,6 +403,17 @@ void QueueFrontend::FenceWorker(const v1::FenceWorkerRequest& request, Done<v1::
   WithCore<v1::FenceWorkerResponse>(section, std::move(done));
 }
 
+void QueueFrontend::OnDamagedGroup(uint64_t ticket, const absl::Status& why) {
+  LEEWAY_LOG_ERROR("group {} is issued again: {}", ticket, std::string(why.message()));
+  Outcome outcome;
+  {
+    MutexLock lock(&mutex_);
+    core_->RewindDamaged(ticket);
+    Settled(clock_->Now(), &outcome);
+  }
+  Release(std::move(outcome));
+}
+
 v1::StatusResponse QueueFrontend::Status() {
   v1::StatusResponse response;
   {

@@ -136,13 +136,19 @@ class QueueService final : public v1::Queue::CallbackService {
     // gRPC makes its last call only after this handler returned, so the reactor outlives this function in any case.
     ServerWriteStream<v1::LeaseBatchResponse>* const reactor = stream.get();
     const uint64_t max_chunk_bytes = frontend_->options().max_chunk_bytes;
-    wait->store(frontend_->LeaseBatch(*request, [stream, max_chunk_bytes](absl::StatusOr<LeaseResult> lease) {
+    wait->store(frontend_->LeaseBatch(*request, [this, stream, max_chunk_bytes](absl::StatusOr<LeaseResult> lease) {
       if (!lease.ok()) {
         stream->Finish(lease.status());
         return;
       }
       auto cutter = std::make_shared<LeaseCutter>(*std::move(lease), max_chunk_bytes);
-      stream->WriteAll([cutter](v1::LeaseBatchResponse* response) { return cutter->Next(response); });
+      stream->WriteAll([this, cutter](v1::LeaseBatchResponse* response) {
+        absl::StatusOr<bool> more = cutter->Next(response);
+        if (more.ok()) return more;
+        // The batch breaks off; asked again, the trainer waits until the group has been generated again.
+        frontend_->OnDamagedGroup(cutter->ticket(), more.status());
+        return absl::StatusOr<bool>(absl::UnavailableError(more.status().message()));
+      });
     }));
     return reactor;
   }

@@ -213,6 +213,9 @@ class QueueCore {
   absl::StatusOr<std::vector<std::shared_ptr<const StoredPayload>>> RetireGroup(uint64_t lineage, uint64_t step,
                                                                                 uint64_t ticket,
                                                                                 const std::string& reason);
+  // A trajectory of this leased group can not be read back: the ticket is rewound and issued again. Nothing if it is not
+  // leased any more.
+  void RewindDamaged(uint64_t ticket);
   // The worker of that identity is lost, unless it already has a newer one.
   absl::Status FenceWorker(uint64_t lineage, const v1::WorkerIdentity& identity, const std::string& reason,
                            MonotonicTime now);

@@ -397,6 +397,10 @@ absl::StatusOr<std::vector<std::shared_ptr<const StoredPayload>>> QueueCore::Ret
   return payloads;
 }
 
+void QueueCore::RewindDamaged(uint64_t ticket) {
+  if (leased_.erase(ticket) > 0) RewindTicket(ticket);
+}
+
 // ---- commits --------------------------------------------------------------------------------------------------------
 
 absl::Status QueueCore::Commit(const v1::CommitRequest& request, MonotonicTime now) {

@@ -149,6 +149,26 @@ TEST(QueueCoreTest, ACommitIsIdempotentAndRefusesWhatWasNotLeased) {
   EXPECT_EQ(driver.core().committed().version(), 2u);
 }
 
+TEST(QueueCoreTest, ADamagedGroupIsGeneratedAgainUnderItsTicket) {
+  CoreDriver driver(DriverOptions(2, 2, 1, 10));
+  const v1::WorkerIdentity worker = driver.Register("a");
+  driver.StartTrainer();
+  driver.RunAll(worker);
+  EXPECT_THAT(Ids(driver.Lease(1)), ElementsAre(1, 2));
+  driver.core().RewindDamaged(2);
+  driver.core().RewindDamaged(2);  // two streams met it
+  driver.Check();
+  EXPECT_EQ(driver.counts().rewound(), 1u);
+  EXPECT_TRUE(driver.Lease(1).groups.empty());
+  const v1::AcquireTicketsResponse again = driver.Acquire(worker, 2);
+  ASSERT_EQ(again.tickets_size(), 1);
+  EXPECT_EQ(again.tickets(0).id(), 2u);
+  EXPECT_EQ(again.tickets(0).seed(), 1001u);
+  driver.Complete(worker, again.tickets(0));
+  EXPECT_THAT(Ids(driver.Lease(1)), ElementsAre(1, 2));
+  EXPECT_TRUE(driver.Commit(2, {1, 2}).ok());
+}
+
 TEST(QueueCoreTest, ARetiredGroupIsReplacedInItsBatch) {
   CoreDriver driver(DriverOptions(2, 2, 1, 10));
   const v1::WorkerIdentity worker = driver.Register("a");

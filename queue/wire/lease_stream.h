@@ -23,6 +23,8 @@ class LeaseCutter {
   // Fills the next message; false when there is none left. An empty batch is one message with the cause. Reads
   // trajectories from the store one by one: DATA_LOSS names the one that is damaged.
   absl::StatusOr<bool> Next(v1::LeaseBatchResponse* response);
+  // After an error: the group of the damaged trajectory.
+  uint64_t ticket() const { return lease_.groups[group_].ticket; }
 
  private:
   const LeaseResult lease_;
