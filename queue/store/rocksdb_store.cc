@@ -31,7 +31,10 @@ constexpr absl::string_view kRecordsEnd = "{";
 class RocksDbStore::Implementation {
  public:
   Implementation(const RocksDbStoreOptions& options, std::shared_ptr<rocksdb::FileSystem> file_system)
-      : options_(options), file_system_(file_system), disk_(options, std::move(file_system)) {}
+      : options_(options),
+        file_system_(file_system),
+        disk_(options, std::move(file_system)),
+        pending_(options.cached_bytes) {}
 
   ~Implementation() {
     {
@@ -57,9 +60,9 @@ class RocksDbStore::Implementation {
       MutexLock lock(&mutex_);
       LEEWAY_ASSIGN_OR_RETURN(found, pending_.Get(key));
       // Only opens the file; under the lock, so that a move does not remove it in between.
-      if (found.pending == nullptr && !found.place.is_inline()) return disk_.ReadPayload(key, found.place);
+      if (found.in_memory == nullptr && !found.place.is_inline()) return disk_.ReadPayload(key, found.place);
     }
-    if (found.pending != nullptr) return std::make_shared<const PayloadInMemory>(std::move(found.pending));
+    if (found.in_memory != nullptr) return std::make_shared<const PayloadInMemory>(std::move(found.in_memory));
     // Nothing erases it meanwhile: Erase and Get have the caller's lock. And small payloads never move.
     return disk_.ReadPayload(key, found.place);
   }

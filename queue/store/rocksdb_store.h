@@ -36,6 +36,8 @@ struct RocksDbStoreOptions {
   uint64_t ballast_bytes = 16 << 20;
   // Put is refused while more than this waits in memory for the disk.
   uint64_t waiting_bytes = 256 << 20;
+  // So many bytes of small durable payloads, the newest, are kept in memory for the lease that follows.
+  uint64_t cached_bytes = 32 << 20;
   // Most bytes that share a sync.
   uint64_t group_bytes = 16 << 20;
   // Pause between attempts while the disk fails: doubles from the first to the second; the latter also between looks

@@ -15,7 +15,7 @@ std::pair<uint64_t, uint32_t> Order(const PayloadKey& key) { return {key.ticket,
 }  // namespace
 
 void PendingWrites::OnRecovered(const PayloadKey& key, const PayloadPlace& place) {
-  durable_[key] = place;
+  durable_[key] = {place, nullptr};
   ++payloads_;
   bytes_ += place.size_bytes;
 }
@@ -44,16 +44,16 @@ absl::Status PendingWrites::Put(const PayloadKey& key, Payload payload) {
 absl::StatusOr<PendingWrites::Found> PendingWrites::Get(const PayloadKey& key) const {
   const auto latest = latest_.find(key);
   if (latest != latest_.end() && latest->second.payload != nullptr) return Found{latest->second.payload, {}};
-  const PayloadPlace* place = latest == latest_.end() ? DurablePlace(key) : nullptr;
-  if (place == nullptr) return absl::NotFoundError(absl::StrCat(DescribePayload(key), " has no payload"));
-  return Found{nullptr, *place};
+  const Durable* durable = latest == latest_.end() ? FindDurable(key) : nullptr;
+  if (durable == nullptr) return absl::NotFoundError(absl::StrCat(DescribePayload(key), " has no payload"));
+  return Found{durable->cached, durable->place};
 }
 
 void PendingWrites::Erase(const PayloadKey& key) {
   const absl::StatusOr<Found> found = Get(key);
   if (!found.ok()) return;
   --payloads_;
-  bytes_ -= found->pending != nullptr ? found->pending->size() : found->place.size_bytes;
+  bytes_ -= found->in_memory != nullptr ? found->in_memory->size() : found->place.size_bytes;
   AddChange(key, nullptr);
 }
 
@@ -108,8 +108,12 @@ WriteGroup PendingWrites::TakeGroup(uint64_t limit_bytes) {
 }
 
 void PendingWrites::OnDurable(const WriteGroup& group) {
-  for (const WriteGroup::Erased& erased : group.erased) durable_.erase(erased.key);
-  for (const WriteGroup::Put& put : group.puts) durable_[put.key] = put.place;
+  for (const WriteGroup::Erased& erased : group.erased) EraseDurable(erased.key);
+  for (const WriteGroup::Put& put : group.puts) {
+    Durable& durable = durable_[put.key];
+    durable.place = put.place;
+    if (put.place.is_inline()) Cache(put.key, &durable, put.payload);
+  }
   for (const PayloadKey& key : group.touched) {
     const auto latest = latest_.find(key);
     if (latest != latest_.end() && latest->second.number <= group.last_change) latest_.erase(latest);
@@ -118,9 +122,34 @@ void PendingWrites::OnDurable(const WriteGroup& group) {
   held_bytes_ -= group.held_bytes;
 }
 
-const PayloadPlace* PendingWrites::DurablePlace(const PayloadKey& key) const {
+const PendingWrites::Durable* PendingWrites::FindDurable(const PayloadKey& key) const {
   const auto found = durable_.find(key);
   return found == durable_.end() ? nullptr : &found->second;
+}
+
+const PayloadPlace* PendingWrites::DurablePlace(const PayloadKey& key) const {
+  const Durable* durable = FindDurable(key);
+  return durable == nullptr ? nullptr : &durable->place;
+}
+
+void PendingWrites::EraseDurable(const PayloadKey& key) {
+  const auto found = durable_.find(key);
+  if (found == durable_.end()) return;
+  if (found->second.cached != nullptr) cached_bytes_ -= found->second.cached->size();
+  durable_.erase(found);
+}
+
+void PendingWrites::Cache(const PayloadKey& key, Durable* durable, Payload payload) {
+  cached_bytes_ += payload->size();
+  durable->cached = std::move(payload);
+  cached_.push_back(key);
+  while (cached_bytes_ > cached_bytes_limit_ || cached_.size() > kMaxCached) {
+    const auto oldest = durable_.find(cached_.front());
+    cached_.pop_front();
+    if (oldest == durable_.end() || oldest->second.cached == nullptr) continue;
+    cached_bytes_ -= oldest->second.cached->size();
+    oldest->second.cached.reset();
+  }
 }
 
 }  // namespace leeway

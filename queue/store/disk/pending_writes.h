@@ -51,9 +51,12 @@ struct WriteGroup {
 // needs the caller's lock.
 class PendingWrites {
  public:
+  // Of small durable payloads the newest, so many bytes of them, stay in memory: most are read soon after.
+  explicit PendingWrites(uint64_t cached_bytes_limit) : cached_bytes_limit_(cached_bytes_limit) {}
+
   struct Found {
-    // Set while it is not durable; else `place` holds.
-    Payload pending;
+    // Set when it is in memory (it is not durable yet, or small and new); else `place` holds.
+    Payload in_memory;
     PayloadPlace place;
   };
 
@@ -102,10 +105,26 @@ class PendingWrites {
     uint64_t number = 0;
   };
 
+  struct Durable {
+    PayloadPlace place;
+    // Null: it has to be read.
+    Payload cached;
+  };
+
   bool Exists(const PayloadKey& key) const;
+  const Durable* FindDurable(const PayloadKey& key) const;
+  void EraseDurable(const PayloadKey& key);
+  void Cache(const PayloadKey& key, Durable* durable, Payload payload);
   void AddChange(const PayloadKey& key, Payload payload);
 
-  absl::flat_hash_map<PayloadKey, PayloadPlace> durable_;
+  // Keys that may have a cached payload, at most.
+  static constexpr size_t kMaxCached = 65536;
+
+  const uint64_t cached_bytes_limit_;
+  absl::flat_hash_map<PayloadKey, Durable> durable_;
+  // Oldest first; what was erased since stays until its turn.
+  std::deque<PayloadKey> cached_;
+  uint64_t cached_bytes_ = 0;
   // The last change of every key that has one which is not durable.
   absl::flat_hash_map<PayloadKey, Latest> latest_;
   PendingWrite open_;

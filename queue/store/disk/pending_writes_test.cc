@@ -10,6 +10,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr uint64_t kAll = 1 << 30;
+constexpr uint64_t kNoCache = 0;
 
 Payload Bytes(const std::string& bytes) { return std::make_shared<const std::string>(bytes); }
 
@@ -32,7 +33,7 @@ void Finish(PendingWrites* pending, WriteGroup* group) {
 }
 
 TEST(PendingWritesTest, AGroupHoldsEndedWritesInOrder) {
-  PendingWrites pending;
+  PendingWrites pending(kNoCache);
   ASSERT_TRUE(pending.Put({2, 0}, Bytes("bb")).ok());
   EXPECT_FALSE(pending.has_ended_writes());
   EXPECT_TRUE(pending.TakeGroup(kAll).empty());
@@ -47,15 +48,15 @@ TEST(PendingWritesTest, AGroupHoldsEndedWritesInOrder) {
   EXPECT_THAT(RecordsOf(group), ElementsAre("b=(none)", "t=2"));
   Finish(&pending, &group);
   EXPECT_EQ(pending.held_bytes(), 17u);
-  EXPECT_EQ(pending.Get({1, 0})->pending, nullptr);
+  EXPECT_EQ(pending.Get({1, 0})->in_memory, nullptr);
   EXPECT_EQ(pending.Get({1, 0})->place, (PayloadPlace{5, 1, 1, 1}));
-  EXPECT_NE(pending.Get({3, 0})->pending, nullptr);
+  EXPECT_NE(pending.Get({3, 0})->in_memory, nullptr);
   EXPECT_EQ(pending.payloads(), 3u);
   EXPECT_EQ(pending.bytes(), 20u);
 }
 
 TEST(PendingWritesTest, AGroupIsLimitedButNeverEmpty) {
-  PendingWrites pending;
+  PendingWrites pending(kNoCache);
   for (uint32_t i = 0; i < 5; ++i) {
     ASSERT_TRUE(pending.Put({i, 0}, Bytes("12345")).ok());
     pending.EndWrite({});
@@ -66,7 +67,7 @@ TEST(PendingWritesTest, AGroupIsLimitedButNeverEmpty) {
 }
 
 TEST(PendingWritesTest, WhatWasNeverDurableLeavesNoTrace) {
-  PendingWrites pending;
+  PendingWrites pending(kNoCache);
   ASSERT_TRUE(pending.Put({1, 0}, Bytes("a")).ok());
   pending.EndWrite({});
   pending.Erase({1, 0});
@@ -83,7 +84,7 @@ TEST(PendingWritesTest, WhatWasNeverDurableLeavesNoTrace) {
 }
 
 TEST(PendingWritesTest, ADurablePayloadIsErasedAndReplacedInOneGroup) {
-  PendingWrites pending;
+  PendingWrites pending(kNoCache);
   pending.OnRecovered({1, 0}, PayloadPlace{3, 0, 10, 9});
   EXPECT_EQ(pending.bytes(), 10u);
   EXPECT_EQ(pending.Put({1, 0}, Bytes("x")).code(), absl::StatusCode::kAlreadyExists);
@@ -101,7 +102,7 @@ TEST(PendingWritesTest, ADurablePayloadIsErasedAndReplacedInOneGroup) {
 }
 
 TEST(PendingWritesTest, AChangeDuringTheWritingOfAGroupWins) {
-  PendingWrites pending;
+  PendingWrites pending(kNoCache);
   ASSERT_TRUE(pending.Put({1, 0}, Bytes("first")).ok());
   pending.EndWrite({});
   WriteGroup group = pending.TakeGroup(kAll);
@@ -109,7 +110,7 @@ TEST(PendingWritesTest, AChangeDuringTheWritingOfAGroupWins) {
   ASSERT_TRUE(pending.Put({1, 0}, Bytes("second")).ok());
   pending.EndWrite({});
   Finish(&pending, &group);
-  EXPECT_EQ(*pending.Get({1, 0})->pending, "second");
+  EXPECT_EQ(*pending.Get({1, 0})->in_memory, "second");
   WriteGroup next = pending.TakeGroup(kAll);
   // What became durable meanwhile ends first.
   ASSERT_THAT(next.erased, SizeIs(1));
@@ -121,9 +122,40 @@ TEST(PendingWritesTest, AChangeDuringTheWritingOfAGroupWins) {
 }
 
 TEST(PendingWritesTest, TheLastOfARecordTwiceInOneWriteHolds) {
-  PendingWrites pending;
+  PendingWrites pending(kNoCache);
   pending.EndWrite({{"a", "1"}, {"a", std::nullopt}, {"b", "1"}, {"b", "2"}});
   EXPECT_THAT(RecordsOf(pending.TakeGroup(kAll)), ElementsAre("a=(none)", "b=2"));
+}
+
+TEST(PendingWritesTest, TheNewestSmallPayloadsStayInMemory) {
+  PendingWrites pending(/*cached_bytes_limit=*/10);
+  const auto write = [&](uint64_t ticket, const std::string& bytes) {
+    ASSERT_TRUE(pending.Put({ticket, 0}, Bytes(bytes)).ok());
+    pending.EndWrite({});
+    WriteGroup group = pending.TakeGroup(kAll);
+    for (WriteGroup::Put& put : group.puts) put.place = PayloadPlace{0, 0, put.payload->size(), 1};  // inline
+    pending.OnDurable(group);
+  };
+  const auto is_in_memory = [&](uint64_t ticket) { return pending.Get({ticket, 0})->in_memory != nullptr; };
+  write(1, "12345");
+  write(2, "12345");
+  EXPECT_TRUE(is_in_memory(1));
+  write(3, "1");  // no room for all three
+  EXPECT_FALSE(is_in_memory(1));
+  EXPECT_EQ(pending.Get({1, 0})->place.size_bytes, 5u);
+  EXPECT_TRUE(is_in_memory(2));
+  EXPECT_TRUE(is_in_memory(3));
+  // What is erased gives its room back.
+  pending.Erase({2, 0});
+  pending.EndWrite({});
+  WriteGroup group = pending.TakeGroup(kAll);
+  pending.OnDurable(group);
+  write(4, "123456789");
+  EXPECT_TRUE(is_in_memory(3));
+  EXPECT_TRUE(is_in_memory(4));
+  write(5, "longer than the limit");
+  EXPECT_FALSE(is_in_memory(5));
+  EXPECT_FALSE(is_in_memory(4));
 }
 
 }  // namespace
