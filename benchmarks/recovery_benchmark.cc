@@ -31,7 +31,7 @@ struct Arguments {
   uint64_t settled = 10'000'000;
   uint32_t members = 8;
   uint64_t payload_bytes = 1024;
-  int repeats = 3;
+  int repeats = 5;
   std::string directory = "/tmp/leeway-recovery";
 };
 
@@ -151,19 +151,23 @@ class Filler {
   uint64_t sequence_ = 0;
 };
 
-// Median seconds from nothing to a queue that can answer.
+// Least seconds from nothing to a queue that can answer: what a busy machine adds is not the store's.
 double Recover(const Arguments& arguments, const std::string& directory, uint64_t expected_issued) {
   std::vector<double> seconds;
   for (int i = 0; i < arguments.repeats; ++i) {
     const MonotonicTime begin = RealClock()->Now();
-    const auto core = QueueCore::Create(CoreOptions(arguments), OpenStore(directory), begin);
-    seconds.push_back(absl::ToDoubleSeconds(RealClock()->Now() - begin));
+    std::unique_ptr<RocksDbStore> store = OpenStore(directory);
+    const MonotonicTime opened = RealClock()->Now();
+    const auto core = QueueCore::Create(CoreOptions(arguments), std::move(store), begin);
+    const MonotonicTime end = RealClock()->Now();
+    seconds.push_back(absl::ToDoubleSeconds(end - begin));
+    fmt::print(stderr, "  store opened in {:.2f} s, queue made of it in {:.2f} s\n",
+               absl::ToDoubleSeconds(opened - begin), absl::ToDoubleSeconds(end - opened));
     LEEWAY_CHECK(core.ok()) << core.status();
     LEEWAY_CHECK((*core)->counts().issued_total() == expected_issued);
     LEEWAY_CHECK((*core)->counts().ready() == arguments.live);
   }
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
+  return *std::min_element(seconds.begin(), seconds.end());
 }
 
 int Run(const Arguments& arguments) {
@@ -178,7 +182,7 @@ int Run(const Arguments& arguments) {
       filler.Complete(arguments.live);
     }
     seconds.push_back(Recover(arguments, directory, settled + arguments.live));
-    fmt::print("{:>10} settled, {} live groups of {} x {} bytes: recovered in {:.2f} s (median of {})\n", settled,
+    fmt::print("{:>10} settled, {} live groups of {} x {} bytes: recovered in {:.2f} s (least of {})\n", settled,
                arguments.live, arguments.members, arguments.payload_bytes, seconds.back(), arguments.repeats);
     fflush(stdout);
     LEEWAY_CHECK(RealFileSystem()->RemoveAll(directory).ok());
