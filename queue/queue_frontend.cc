@@ -286,8 +286,8 @@ void QueueFrontend::Register(const v1::RegisterRequest& request, Done<v1::Regist
 }
 
 void QueueFrontend::Heartbeat(const v1::HeartbeatRequest& request, Done<v1::HeartbeatResponse> done) {
-  // It promises nothing of its own. So it waits for the commit that it tells of and for nothing else: a disk that fails
-  // for a while must not look like a dead queue.
+  // As a sign of life it promises nothing. So it waits for the commit that it tells of, and for the rest only when it
+  // tells a worker to give something up: a disk that fails for a while must not look like a dead queue.
   Outcome outcome;
   absl::StatusOr<v1::HeartbeatResponse> response = absl::UnknownError("");
   uint64_t commit_write = 0;
@@ -298,7 +298,9 @@ void QueueFrontend::Heartbeat(const v1::HeartbeatRequest& request, Done<v1::Hear
     Settled(now, &outcome);
     commit_write = core_->commit_write();
   }
-  const bool may_go = replies_->IsDurable(commit_write);
+  const bool gives_up =
+      response.ok() && (response->abandon_size() > 0 || response->run_complete() || response->draining());
+  const bool may_go = !store_->is_durable() || replies_->IsDurable(gives_up ? outcome.number : commit_write);
   if (!may_go) outcome.replies.push_back(ReplyWith<v1::HeartbeatResponse>(std::move(done), std::move(response)));
   Release(std::move(outcome));
   if (may_go) done(std::move(response));
@@ -403,12 +405,12 @@ void QueueFrontend::FenceWorker(const v1::FenceWorkerRequest& request, Done<v1::
   WithCore<v1::FenceWorkerResponse>(section, std::move(done));
 }
 
-void QueueFrontend::OnDamagedGroup(uint64_t ticket, const absl::Status& why) {
+void QueueFrontend::OnDamagedGroup(uint64_t ticket, uint32_t issue, const absl::Status& why) {
   LEEWAY_LOG_ERROR("group {} is issued again: {}", ticket, std::string(why.message()));
   Outcome outcome;
   {
     MutexLock lock(&mutex_);
-    core_->RewindDamaged(ticket);
+    core_->RewindDamaged(ticket, issue);
     Settled(clock_->Now(), &outcome);
   }
   Release(std::move(outcome));

@@ -124,8 +124,8 @@ class QueueFrontend {
   void RetireGroup(const v1::RetireGroupRequest& request, Done<v1::RetireGroupResponse> done) LEEWAY_EXCLUDES(mutex_);
   void FenceWorker(const v1::FenceWorkerRequest& request, Done<v1::FenceWorkerResponse> done) LEEWAY_EXCLUDES(mutex_);
   void Drain(Done<v1::DrainResponse> done) LEEWAY_EXCLUDES(mutex_);
-  // A trajectory of this leased group can not be read back (`why`): its ticket is issued again, and the batch with it.
-  void OnDamagedGroup(uint64_t ticket, const absl::Status& why) LEEWAY_EXCLUDES(mutex_);
+  // A trajectory of this leased group is damaged (`why`): its ticket is issued again, and the batch with it.
+  void OnDamagedGroup(uint64_t ticket, uint32_t issue, const absl::Status& why) LEEWAY_EXCLUDES(mutex_);
   // As things are now, durable or not. Everything but `report`.
   v1::StatusResponse Status() LEEWAY_EXCLUDES(mutex_, latency_mutex_);
   // Calls `done` after the answers to everything that came before.

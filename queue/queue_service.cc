@@ -145,8 +145,11 @@ class QueueService final : public v1::Queue::CallbackService {
       stream->WriteAll([this, cutter](v1::LeaseBatchResponse* response) {
         absl::StatusOr<bool> more = cutter->Next(response);
         if (more.ok()) return more;
-        // The batch breaks off; asked again, the trainer waits until the group has been generated again.
-        frontend_->OnDamagedGroup(cutter->ticket(), more.status());
+        // The batch breaks off and is asked for again. What is damaged stays so: the group is generated again; what
+        // could not be read for another reason may be readable then.
+        if (absl::IsDataLoss(more.status())) {
+          frontend_->OnDamagedGroup(cutter->group().ticket, cutter->group().issue, more.status());
+        }
         return absl::StatusOr<bool>(absl::UnavailableError(more.status().message()));
       });
     }));

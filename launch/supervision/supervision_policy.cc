@@ -45,11 +45,18 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
   state.is_running = false;
   switch (phase_) {
     case Phase::kFinishing:
-      if (info.role == ProcessRole::kTrainer) TerminateRunning(std::nullopt, &actions);
+      if (IsStillNeeded(process) && !IsHopeless(exit)) {
+        ScheduleRestart(process, exit, now, &actions);
+      } else if (info.role == ProcessRole::kTrainer) {
+        ForgetRestarts();
+        TerminateRunning(std::nullopt, &actions);
+      }
       break;
     case Phase::kDraining:
-      // The trainer needs the queue for its last checkpoint, so the queue goes after it.
-      if (info.role == ProcessRole::kTrainer) {
+      // The trainer needs the queue for its last checkpoint, so the queue goes after it, and comes back if it can.
+      if (IsStillNeeded(process) && !IsHopeless(exit)) {
+        ScheduleRestart(process, exit, now, &actions);
+      } else if (info.role == ProcessRole::kTrainer) {
         Finish(ExitCode::kOther,
                exit.is_clean() ? reason_ : fmt::format("{}; {} ended with {}", reason_, info.name, exit.ToString()),
                now, &actions);
@@ -101,7 +108,7 @@ std::vector<SupervisionAction> SupervisionPolicy::OnInterrupt(MonotonicTime now)
   }
   phase_ = Phase::kDraining;
   kill_at_ = now + options_.drain_timeout;
-  for (State& state : states_) state.restart_at.reset();
+  ForgetRestarts();
   TerminateRunning(ProcessRole::kQueue, &actions);
   return actions;
 }
@@ -162,9 +169,19 @@ void SupervisionPolicy::Finish(ExitCode code, std::string reason, MonotonicTime 
   exit_code_ = code;
   reason_ = std::move(reason);
   kill_at_ = now + options_.finish_timeout;
-  for (State& state : states_) state.restart_at.reset();
+  ForgetRestarts();
   // A trainer that still runs wants to checkpoint, and needs the queue for it: the queue goes after it.
   TerminateRunning(TrainerRuns() ? std::optional<ProcessRole>(ProcessRole::kQueue) : std::nullopt, actions);
+}
+
+bool SupervisionPolicy::IsStillNeeded(int process) const {
+  return processes_[process].role == ProcessRole::kQueue && options_.is_queue_durable && TrainerRuns();
+}
+
+void SupervisionPolicy::ForgetRestarts() {
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (!IsStillNeeded(static_cast<int>(i))) states_[i].restart_at.reset();
+  }
 }
 
 bool SupervisionPolicy::TrainerRuns() const {

@@ -54,8 +54,8 @@ struct SupervisionAction {
 // Rules: a rollout worker or the trainer that dies is started again after a back-off, unless its exit code says that
 // another try can not help (2, 3, 6) or it has used up its restarts. A worker beyond its cap is given up; the job goes
 // on while another lives. A worker that ends cleanly was told that the run is complete; a trainer that dies after that
-// may have to train again, so the workers come back together with it. A queue with a durable store is started again too,
-// whatever its exit code says but 2, 3 and 6, and the others wait for it; without one its death ends the job.
+// may have to train again, so the workers come back together with it. A queue with a durable store is started again
+// too, whatever its exit code says but 2, 3 and 6, and the others wait for it; without one its death ends the job.
 class SupervisionPolicy {
  public:
   struct Process {
@@ -109,6 +109,10 @@ class SupervisionPolicy {
   void TerminateRunning(std::optional<ProcessRole> except, std::vector<SupervisionAction>* actions);
   std::vector<SupervisionAction> KillRunning();
   bool TrainerRuns() const;
+  // A durable queue, while a trainer that ends still wants to write its checkpoint.
+  bool IsStillNeeded(int process) const;
+  // Nobody is started any more but who is still needed.
+  void ForgetRestarts();
   bool HasHope(ProcessRole role) const;
 
   const SupervisionOptions options_;

@@ -136,6 +136,30 @@ TEST(SupervisionPolicyTest, ADurableQueueComesBackAndNobodyElseIsTouched) {
   EXPECT_THAT(policy.reason(), HasSubstr("queue-0 died 3 times in a row"));
 }
 
+TEST(SupervisionPolicyTest, ADurableQueueComesBackForTheLastCheckpointOfADrainingTrainer) {
+  SupervisionOptions options;
+  options.is_queue_durable = true;
+  SupervisionPolicy policy(options, {{"queue-0", ProcessRole::kQueue}, {"trainer-0", ProcessRole::kTrainer}});
+  policy.Start();
+  const MonotonicTime start{absl::Seconds(5)};
+  policy.OnExit(0, {0, SIGKILL}, start);
+  policy.OnInterrupt(start);  // while the queue is away
+  ASSERT_TRUE(policy.is_draining());
+  EXPECT_EQ(policy.OnTime(start + options.backoff).size(), 1u);
+  EXPECT_TRUE(policy.is_running(0));
+  policy.OnExit(0, {0, SIGKILL}, start + absl::Seconds(1));  // and once more
+  EXPECT_TRUE(policy.is_draining());
+  EXPECT_EQ(policy.OnTime(start + absl::Seconds(3)).size(), 1u);
+  // The trainer is through: the queue ends, and nobody is started again.
+  const std::vector<SupervisionAction> end = policy.OnExit(1, {0, 0}, start + absl::Seconds(4));
+  ASSERT_EQ(end.size(), 1u);
+  EXPECT_EQ(end[0].kind, SupervisionAction::Kind::kTerminate);
+  EXPECT_TRUE(policy.OnExit(0, {0, SIGKILL}, start + absl::Seconds(5)).empty());
+  EXPECT_TRUE(policy.OnTime(start + absl::Seconds(9)).empty());
+  EXPECT_TRUE(policy.is_finished());
+  EXPECT_EQ(policy.reason(), "interrupted");
+}
+
 TEST(SupervisionPolicyTest, AStoreThatIsRefusedEndsTheJobAtOnce) {
   SupervisionOptions options;
   options.is_queue_durable = true;

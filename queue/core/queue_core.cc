@@ -230,15 +230,20 @@ absl::Status QueueCore::CheckBytes() const {
 }
 
 absl::Status QueueCore::CheckInvariants() const {
-  LEEWAY_RETURN_IF_ERROR(ledger_.CheckConservation());
-  LEEWAY_RETURN_IF_ERROR(CheckRuns());
-  LEEWAY_RETURN_IF_ERROR(CheckBytes());
+  LEEWAY_RETURN_IF_ERROR(CheckConsistency());
   if (ledger_.groups() > options_.max_groups) {
     return absl::InternalError(absl::StrCat(ledger_.groups(), " groups, the bound is ", options_.max_groups));
   }
   if (bytes() > options_.max_bytes) {
     return absl::InternalError(absl::StrCat(bytes(), " bytes, the bound is ", options_.max_bytes));
   }
+  return absl::OkStatus();
+}
+
+absl::Status QueueCore::CheckConsistency() const {
+  LEEWAY_RETURN_IF_ERROR(ledger_.CheckConservation());
+  LEEWAY_RETURN_IF_ERROR(CheckRuns());
+  LEEWAY_RETURN_IF_ERROR(CheckBytes());
   if (ready_.size() != ledger_.count(RowState::kReady) || ready_.size() != ready_keys_.size() ||
       leased_.size() != ledger_.count(RowState::kLeased)) {
     return absl::InternalError("ready or leased groups disagree with the rows");

@@ -213,9 +213,9 @@ class QueueCore {
   absl::StatusOr<std::vector<std::shared_ptr<const StoredPayload>>> RetireGroup(uint64_t lineage, uint64_t step,
                                                                                 uint64_t ticket,
                                                                                 const std::string& reason);
-  // A trajectory of this leased group can not be read back: the ticket is rewound and issued again. Nothing if it is not
-  // leased any more.
-  void RewindDamaged(uint64_t ticket);
+  // A trajectory of this leased group can not be read back: the ticket is rewound and issued again. Nothing if that
+  // issue of it is not leased any more.
+  void RewindDamaged(uint64_t ticket, uint32_t issue);
   // The worker of that identity is lost, unless it already has a newer one.
   absl::Status FenceWorker(uint64_t lineage, const v1::WorkerIdentity& identity, const std::string& reason,
                            MonotonicTime now);
@@ -409,7 +409,7 @@ class QueueCore {
   absl::Status CheckSameRun(const v1::HeadRecord& head) const;
   absl::Status RecoverRecord(absl::string_view key, absl::string_view value, MonotonicTime now);
   absl::Status RecoverHead(const v1::HeadRecord& head);
-  absl::Status RecoverRow(uint64_t ticket, const v1::RowRecord& record, MonotonicTime now);
+  absl::Status RecoverRow(uint64_t ticket, const v1::RowRecord& record);
   absl::Status RecoverWorker(uint64_t producer, const v1::WorkerRecord& record, MonotonicTime now);
   absl::Status RecoverAnswers(absl::string_view key, const v1::PushResponse& answers);
   // What follows from the rows: bytes, ready groups, running tickets.
@@ -417,6 +417,9 @@ class QueueCore {
 
   // ---- queue_core.cc ----
   std::string Blocker(MonotonicTime now) const;
+  // CheckInvariants without the bounds: those of a resumed run may be lower than what it holds, then nothing is issued
+  // until it holds less.
+  absl::Status CheckConsistency() const;
   absl::Status CheckRuns() const;
   absl::Status CheckBytes() const;
 

@@ -224,7 +224,7 @@ absl::Status QueueCore::RecoverHead(const v1::HeadRecord& head) {
   return ledger_.RecoverCounters(head);
 }
 
-absl::Status QueueCore::RecoverRow(uint64_t ticket, const v1::RowRecord& record, MonotonicTime now) {
+absl::Status QueueCore::RecoverRow(uint64_t ticket, const v1::RowRecord& record) {
   LEEWAY_RETURN_IF_ERROR(ledger_.RecoverRow(ticket, record));
   if (record.producer() != 0) recovered_runs_[ticket] = record.producer();
   if (record.losses() > 0) suspicions_[ticket] = {record.losses(), record.finished_before()};
@@ -281,7 +281,7 @@ absl::Status QueueCore::RecoverRecord(absl::string_view key, absl::string_view v
       return absl::OkStatus();  // taken before
     case RecordKind::kRow: {
       LEEWAY_ASSIGN_OR_RETURN(const auto record, Parse<v1::RowRecord>(key, value));
-      return RecoverRow(number, record, now);
+      return RecoverRow(number, record);
     }
     case RecordKind::kFolded:
       if (value.size() != 8) return absl::DataLossError("a folded range is malformed");
@@ -380,7 +380,7 @@ absl::Status QueueCore::Recover(MonotonicTime now) {
   ledger_.TakeChanges();  // putting it together changed nothing
   written_lives_ = history_.lives();
   is_reach_changed_ = true;
-  if (absl::Status holds = CheckInvariants(); !holds.ok()) {
+  if (absl::Status holds = CheckConsistency(); !holds.ok()) {
     return absl::DataLossError(absl::StrCat("the queue's store contradicts itself: ", holds.message()));
   }
   return absl::OkStatus();

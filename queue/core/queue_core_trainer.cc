@@ -397,8 +397,10 @@ absl::StatusOr<std::vector<std::shared_ptr<const StoredPayload>>> QueueCore::Ret
   return payloads;
 }
 
-void QueueCore::RewindDamaged(uint64_t ticket) {
-  if (leased_.erase(ticket) > 0) RewindTicket(ticket);
+void QueueCore::RewindDamaged(uint64_t ticket, uint32_t issue) {
+  if (!leased_.contains(ticket) || ledger_.Find(ticket)->issue != issue) return;
+  leased_.erase(ticket);
+  RewindTicket(ticket);
 }
 
 // ---- commits --------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "queue/core/queue_core_test_driver.h"
+#include "queue/store/fake_queue_store.h"
 
 namespace leeway {
 namespace {
@@ -149,14 +150,48 @@ TEST(QueueCoreTest, ACommitIsIdempotentAndRefusesWhatWasNotLeased) {
   EXPECT_EQ(driver.core().committed().version(), 2u);
 }
 
+TEST(QueueCoreTest, ADurableQueueGoesOnWithLowerBoundsThanItHolds) {
+  QueueCoreOptions options = DriverOptions(1, 1, 3, 10);
+  auto store = std::make_unique<FakeQueueStore>();
+  store->MakeDurableAtOnce(true);
+  auto core = *QueueCore::Create(options, std::move(store));
+  v1::WeightsVersion committed;
+  const uint64_t lineage = core->AllocateLineage(&committed);
+  ASSERT_TRUE(core->Restore(lineage, 0, "", MonotonicTime()).ok());
+  v1::CommitRequest commit;
+  commit.set_lineage(lineage);
+  commit.set_version(1);
+  commit.set_digest("d");
+  commit.set_initial(true);
+  ASSERT_TRUE(core->Commit(commit, MonotonicTime()).ok());
+  v1::AcquireTicketsRequest request;
+  *request.mutable_identity() = core->RegisterWorker("a", MonotonicTime());
+  request.set_sequence(1);
+  request.set_max_members(4);
+  ASSERT_TRUE(core->BeginAcquire(request, MonotonicTime()).ok());
+  ASSERT_EQ(core->AcquireTickets(request.identity(), 1, MonotonicTime())->tickets_size(), 4);
+  core->WriteChanges();
+
+  options.max_groups = 2;
+  options.max_bytes = 150;
+  auto resumed = QueueCore::Create(options, static_cast<FakeQueueStore*>(core->store())->Crash());
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ((*resumed)->groups(), 4u);
+  request.set_sequence(2);
+  ASSERT_TRUE((*resumed)->BeginAcquire(request, MonotonicTime()).ok());
+  const auto none = (*resumed)->AcquireTickets(request.identity(), 2, MonotonicTime());
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(none->tickets_size(), 0);
+}
+
 TEST(QueueCoreTest, ADamagedGroupIsGeneratedAgainUnderItsTicket) {
   CoreDriver driver(DriverOptions(2, 2, 1, 10));
   const v1::WorkerIdentity worker = driver.Register("a");
   driver.StartTrainer();
   driver.RunAll(worker);
   EXPECT_THAT(Ids(driver.Lease(1)), ElementsAre(1, 2));
-  driver.core().RewindDamaged(2);
-  driver.core().RewindDamaged(2);  // two streams met it
+  driver.core().RewindDamaged(2, 1);
+  driver.core().RewindDamaged(2, 1);  // two streams met it
   driver.Check();
   EXPECT_EQ(driver.counts().rewound(), 1u);
   EXPECT_TRUE(driver.Lease(1).groups.empty());
@@ -166,6 +201,8 @@ TEST(QueueCoreTest, ADamagedGroupIsGeneratedAgainUnderItsTicket) {
   EXPECT_EQ(again.tickets(0).seed(), 1001u);
   driver.Complete(worker, again.tickets(0));
   EXPECT_THAT(Ids(driver.Lease(1)), ElementsAre(1, 2));
+  driver.core().RewindDamaged(2, 1);  // late, of the issue before
+  EXPECT_EQ(driver.counts().leased(), 2u);
   EXPECT_TRUE(driver.Commit(2, {1, 2}).ok());
 }
 

@@ -172,8 +172,11 @@ absl::Status Ledger::RecoverCounters(const v1::HeadRecord& head) {
 
 absl::Status Ledger::RecoverRow(uint64_t ticket, const v1::RowRecord& record) {
   const bool has_members = record.members_size() == static_cast<int>(group_size_);
+  // Without members: what came out of a checkpoint's snapshot and is only counted.
+  const bool needs_members = record.state() == static_cast<uint32_t>(RowState::kIssued) ||
+                             record.state() == static_cast<uint32_t>(RowState::kRunning);
   if (ticket == 0 || ticket >= next_ticket_ || record.state() == 0 || record.state() >= kRowStates ||
-      record.versions_size() % 3 != 0 || (record.members_size() != 0 && !has_members)) {
+      record.versions_size() % 3 != 0 || (!has_members && (needs_members || record.members_size() != 0))) {
     return absl::DataLossError(absl::StrCat("the row of ticket ", ticket, " is malformed"));
   }
   auto row = std::make_unique<TicketRow>();

@@ -230,7 +230,12 @@ bool RocksDbStore::Implementation::Pause(absl::Duration pause) {
 
 absl::Status RocksDbStore::Implementation::Step() {
   if (!group_.empty()) {
-    LEEWAY_RETURN_IF_ERROR(disk_.Write(&group_));
+    const absl::Status written = disk_.Write(&group_);
+    if (!written.ok()) {
+      // Tidying up must not keep what matters from being written, unless it may be written already.
+      if (group_.last_write == 0 && !group_.payloads_are_placed) group_ = WriteGroup();
+      return written;
+    }
     {
       MutexLock lock(&mutex_);
       pending_.OnDurable(group_);

@@ -383,5 +383,17 @@ TEST(RocksDbStoreTest, AnotherFormatIsRefused) {
   EXPECT_FALSE(RocksDbStore::Open(SmallStore(directory.path() + "/file")).ok());
 }
 
+TEST(RocksDbStoreTest, ALostDatabaseIsNoNewStore) {
+  StoreDirectory directory;
+  RocksDbStoreOptions options;
+  options.directory = directory.path() + "/store";
+  ASSERT_TRUE(RocksDbStore::Open(options).ok());
+  std::filesystem::remove_all(options.directory + "/records");
+  const auto store = RocksDbStore::Open(options);
+  EXPECT_TRUE(absl::IsDataLoss(store.status())) << store.status();
+  EXPECT_THAT(std::string(store.status().message()), ::testing::HasSubstr("has lost the database of its records"));
+  EXPECT_TRUE(absl::IsDataLoss(RocksDbStore::Open(options).status()));  // looking made no new one
+}
+
 }  // namespace
 }  // namespace leeway

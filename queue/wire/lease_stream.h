@@ -24,7 +24,7 @@ class LeaseCutter {
   // trajectories from the store one by one: DATA_LOSS names the one that is damaged.
   absl::StatusOr<bool> Next(v1::LeaseBatchResponse* response);
   // After an error: the group of the damaged trajectory.
-  uint64_t ticket() const { return lease_.groups[group_].ticket; }
+  const LeasedGroup& group() const { return lease_.groups[group_]; }
 
  private:
   const LeaseResult lease_;

@@ -98,6 +98,18 @@ absl::Status DiskWriter::OpenFormat() {
                                                       "; this program reads format ", kFormat));
   }
   if (options_.read_only) return absl::OkStatus();  // made a moment ago
+  // Segments and ballast are made after the format was written: there was a database, and it is gone.
+  std::vector<std::string> names;
+  file_system_->GetChildren(SegmentDirectory(), rocksdb::IOOptions(), &names, nullptr).PermitUncheckedError();
+  const bool has_segments =
+      std::any_of(names.begin(), names.end(), [](const auto& name) { return SegmentNumberOfName(name) != 0; });
+  const std::string ballast = absl::StrCat(options_.directory, "/ballast");
+  if (has_segments || file_system_->FileExists(ballast, rocksdb::IOOptions(), nullptr).ok()) {
+    return absl::DataLossError(absl::StrCat(options_.directory,
+                                            " has lost the database of its records (its folder "
+                                            "`records`): bring it back, or move the whole store away to go on from "
+                                            "the newest checkpoint"));
+  }
   WriteGroup group;
   group.records = {{kFormatKey, kFormat}};
   return database_->Write(group);
