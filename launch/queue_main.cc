@@ -56,5 +56,6 @@ int main(int argc, char** argv) {
   }
   signals.OnStop({});
   (*queue)->Shutdown(absl::Seconds(2));
+  queue->reset();  // the store gives back the space that it reserved
   EndRole(context->name, absl::OkStatus());
 }

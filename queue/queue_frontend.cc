@@ -340,7 +340,14 @@ void QueueFrontend::AllocateLineage(const v1::AllocateLineageRequest& request, D
 
 void QueueFrontend::Restore(const v1::RestoreRequest& request, Done<v1::RestoreResponse> done) {
   const auto section = [&](QueueCore* core, MonotonicTime now) -> absl::StatusOr<v1::RestoreResponse> {
+    const uint64_t settled = core->settled_step();
     LEEWAY_RETURN_IF_ERROR(core->Restore(request.lineage(), request.step(), request.ledger_snapshot(), now));
+    if (request.step() < settled) {
+      LEEWAY_LOG_ERROR(
+          "the trainer goes back to the end of step {}, although checkpoints had settled steps to {}: "
+          "checkpoints are missing, and those steps are trained again",
+          request.step(), settled);
+    }
     return WithCounts<v1::RestoreResponse>(*core);
   };
   WithCore<v1::RestoreResponse>(section, std::move(done));

@@ -254,6 +254,8 @@ class QueueCore {
   // evaluations are over.
   bool run_complete() const;
   bool draining() const { return draining_; }
+  // Steps <= this are settled.
+  uint64_t settled_step() const { return ledger_.settled_step(); }
   // REQUIRES CheckIdentity.
   const std::string& WorkerName(uint64_t producer) const { return workers_[producer - 1].name; }
   // Trained, unsettled payloads leave too little room for the next batch: the trainer should write a checkpoint.
@@ -385,7 +387,7 @@ class QueueCore {
     LineageHistory history;
     v1::WeightsVersion committed;
   };
-  absl::StatusOr<Checkpoint> LoadSnapshot(const std::string& bytes, uint64_t lineage, uint64_t step) const;
+  absl::StatusOr<Checkpoint> LoadSnapshot(const std::string& bytes, uint64_t step) const;
   void RebuildAfterRestore(uint64_t step);
   static const char* OrderName(StalenessOrder order);
   // The group has just become ready (again): the last one so far.

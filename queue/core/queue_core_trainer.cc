@@ -80,8 +80,7 @@ absl::StatusOr<std::string> QueueCore::Snapshot(uint64_t lineage) const {
   return Digest128(bytes.data(), bytes.size()) + bytes;
 }
 
-absl::StatusOr<QueueCore::Checkpoint> QueueCore::LoadSnapshot(const std::string& bytes, uint64_t lineage,
-                                                              uint64_t step) const {
+absl::StatusOr<QueueCore::Checkpoint> QueueCore::LoadSnapshot(const std::string& bytes, uint64_t step) const {
   v1::LedgerSnapshot snapshot;
   if (bytes.size() < kDigestLength ||
       Digest128(bytes.data() + kDigestLength, bytes.size() - kDigestLength) != bytes.substr(0, kDigestLength) ||
@@ -110,11 +109,6 @@ absl::StatusOr<QueueCore::Checkpoint> QueueCore::LoadSnapshot(const std::string&
 
   Checkpoint checkpoint{Ledger(options_.group_size), LineageHistory(), snapshot.committed()};
   for (const v1::LineageLife& life : snapshot.lives()) {
-    if (life.lineage() >= lineage) {
-      return absl::InvalidArgumentError(absl::StrCat("ledger snapshot of step ", step, " knows lineage ",
-                                                     life.lineage(), " already, but the queue allocated ", lineage,
-                                                     ": its record of lineages is older than the checkpoint"));
-    }
     LEEWAY_RETURN_IF_ERROR(checkpoint.history.Restore(life.lineage(), life.restored_step()));
     checkpoint.history.AdoptCommits(life.last_committed());
   }
@@ -137,7 +131,15 @@ absl::Status QueueCore::Restore(uint64_t lineage, uint64_t step, const std::stri
   }
   std::optional<Checkpoint> checkpoint;
   if (!snapshot.empty()) {
-    LEEWAY_ASSIGN_OR_RETURN(checkpoint, LoadSnapshot(snapshot, lineage, step));
+    LEEWAY_ASSIGN_OR_RETURN(checkpoint, LoadSnapshot(snapshot, step));
+    const auto& lives = checkpoint->history.lives();
+    if (!lives.empty() && lives.back().lineage >= lineage) {
+      // The record of lineages is gone, or older than the checkpoint: the next one given is new.
+      lineage_ = lives.back().lineage;
+      return absl::AbortedError(absl::StrCat("lineage ", lineage, " was given again: the checkpoint of step ", step,
+                                             " knows lineage ", lineage_,
+                                             " already; a new start is given a newer one"));
+    }
   }
   const bool is_new = ledger_.next_ticket() == 1 && history_.lives().empty();
   if (is_new) {
@@ -163,8 +165,17 @@ absl::Status QueueCore::Restore(uint64_t lineage, uint64_t step, const std::stri
     const auto& lives = history_.lives();
     const auto reached = [&](const LineageHistory::Life& life) { return history_.Exists(life.lineage, step + 1); };
     if (step > 0 && std::none_of(lives.begin(), lives.end(), reached)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("version ", step + 1, ", the end of step ", step, ", does not exist in this queue"));
+      const bool was_reached = std::any_of(lives.begin(), lives.end(), [&](const LineageHistory::Life& life) {
+        return history_.Check(life.lineage, step + 1) == LineageHistory::Existence::kVoid;
+      });
+      if (was_reached) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("the checkpoint of step ", step, " belongs to a history that a later restore has left"));
+      }
+      return absl::DataLossError(absl::StrCat(
+          "version ", step + 1, ", the end of step ", step,
+          ", does not exist in this queue: its store (the "
+          "run's folder `queue`) is older than the checkpoint; move it away to go on from the checkpoint"));
     }
     if (checkpoint && step > 0) {
       // The life in which the checkpoint was written must not have been thrown away before that version.

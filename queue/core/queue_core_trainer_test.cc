@@ -463,8 +463,12 @@ TEST(QueueCoreTest, ASnapshotThatDoesNotFitIsRefusedWithReasons) {
   CoreDriver repeated(DriverOptions(2, 2, 1, 10));  // its record of lineages is lost: lineage 1 again
   v1::WeightsVersion committed;
   const uint64_t lineage = repeated.core().AllocateLineage(&committed);
-  EXPECT_THAT(std::string(repeated.core().Restore(lineage, 1, snapshot, repeated.now()).message()),
-              HasSubstr("knows lineage 1 already"));
+  const absl::Status again = repeated.core().Restore(lineage, 1, snapshot, repeated.now());
+  EXPECT_TRUE(absl::IsAborted(again)) << again;
+  EXPECT_THAT(std::string(again.message()), HasSubstr("knows lineage 1 already"));
+  // The trainer starts again, and is given one that the checkpoint does not know.
+  EXPECT_EQ(repeated.core().AllocateLineage(&committed), 2u);
+  EXPECT_TRUE(repeated.core().Restore(2, 1, snapshot, repeated.now()).ok());
 }
 
 TEST(QueueCoreTest, ACheckpointOfAnAbandonedHistoryIsRefused) {

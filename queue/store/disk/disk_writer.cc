@@ -19,6 +19,9 @@ constexpr char kFormat[] = "1";
 
 constexpr size_t kRememberedSyncs = 1024;
 
+// Far below the ballast, which is given up for it.
+constexpr uint64_t kSpaceToOpen = 4 << 20;
+
 // A small payload as it was read, or why it cannot be.
 class InlinePayload final : public StoredPayload {
  public:
@@ -70,9 +73,16 @@ absl::Status DiskWriter::Open(PendingWrites* index) {
   database.directory = absl::StrCat(options_.directory, "/records");
   database.file_system = file_system_;
   database.read_only = options_.read_only;
+  if (!options_.read_only) {
+    if (!CheckSpace().ok()) {
+      // The ballast of the process before.
+      file_system_->DeleteFile(absl::StrCat(options_.directory, "/ballast"), rocksdb::IOOptions(), nullptr)
+          .PermitUncheckedError();
+    }
+    LEEWAY_RETURN_IF_ERROR(CheckSpace());
+  }
   absl::StatusOr<std::unique_ptr<RecordDatabase>> opened = RecordDatabase::Open(database);
   if (absl::IsResourceExhausted(opened.status()) && !options_.read_only) {
-    // The ballast of the process before.
     const std::string path = absl::StrCat(options_.directory, "/ballast");
     if (file_system_->DeleteFile(path, rocksdb::IOOptions(), nullptr).ok()) opened = RecordDatabase::Open(database);
   }
@@ -83,6 +93,20 @@ absl::Status DiskWriter::Open(PendingWrites* index) {
   if (options_.read_only) return absl::OkStatus();
   const absl::Status ballast = ballast_.Take();
   return absl::IsResourceExhausted(NoteIfFull(ballast)) ? absl::OkStatus() : ballast;
+}
+
+absl::Status DiskWriter::CheckSpace() const {
+  uint64_t free_bytes = 0;
+  const rocksdb::IOStatus asked =
+      file_system_->GetFreeSpace(options_.directory, rocksdb::IOOptions(), &free_bytes, nullptr);
+  if (!asked.ok() || free_bytes >= kSpaceToOpen) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("disk full: ", free_bytes, " bytes are free in ", options_.directory,
+                                                   ", opening the store takes ", kSpaceToOpen));
+}
+
+absl::Status DiskWriter::ReopenDatabase() {
+  LEEWAY_RETURN_IF_ERROR(CheckSpace());
+  return database_->Reopen();
 }
 
 absl::Status DiskWriter::OpenFormat() {
@@ -177,7 +201,7 @@ absl::Status DiskWriter::Write(WriteGroup* group) {
 
 absl::Status DiskWriter::WriteOnce(WriteGroup* group) {
   if (database_failed_) {
-    const absl::Status reopened = database_->Reopen();
+    const absl::Status reopened = ReopenDatabase();
     if (!reopened.ok()) return NoteIfFull(reopened);
     database_failed_ = false;
   }
@@ -289,7 +313,7 @@ void DiskWriter::RemoveGarbage() {
 
 absl::Status DiskWriter::Housekeep() {
   if (database_failed_) {
-    LEEWAY_RETURN_IF_ERROR(NoteIfFull(database_->Reopen()));
+    LEEWAY_RETURN_IF_ERROR(NoteIfFull(ReopenDatabase()));
     database_failed_ = false;
   }
   RemoveGarbage();

@@ -68,6 +68,10 @@ class DiskWriter {
  private:
   absl::Status OpenSegments(PendingWrites* index);
   absl::Status OpenFormat();
+  // RESOURCE_EXHAUSTED: too little space even to open the database. RocksDB must not meet a full disk there: it ends
+  // the process.
+  absl::Status CheckSpace() const;
+  absl::Status ReopenDatabase();
   absl::Status PlacePayloads(WriteGroup* group);
   absl::Status EnsureRoom(uint64_t size_bytes, uint64_t size_of_all_bytes);
   absl::StatusOr<std::unique_ptr<SegmentWriter>> CreateSegment(uint64_t capacity_bytes);
