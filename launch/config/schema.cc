@@ -40,7 +40,9 @@ std::string SectionDocumentation(const std::string& section) {
       {"model", "Shape of the transformer (the Llama family's)."},
       {"rollout", "Rollout workers: generation and environments."},
       {"queue", "Ledger, bounds and policies between rollout and training."},
-      {"security", "Who may talk to the job's processes over TCP. Unix sockets, the default, need nothing: the kernel lets this user in only."},
+      {"security",
+       "Who may talk to the job's processes over TCP. Unix sockets, the default, need nothing: the kernel lets this "
+       "user in only."},
       {"staleness", "How far rollout and training may drift apart."},
       {"trainer", "The train loop."},
       {"trainer.warm_start", "Supervised training before version 1."},
