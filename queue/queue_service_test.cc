@@ -227,6 +227,9 @@ class QueueServiceTest : public ::testing::Test {
 
   std::string folder_;
   QueueOptions options_;
+  // They outlive the server.
+  FakeClock clock_;
+  Metrics metrics_;
   std::unique_ptr<QueueServer> server_;
   std::unique_ptr<GrpcQueueWorkerClient> worker_;
   std::unique_ptr<GrpcQueueTrainerClient> trainer_;
@@ -539,10 +542,8 @@ TEST_F(QueueServiceTest, AnIdentityOfTheQueuesEarlierLifeIsRefused) {
 TEST_F(QueueServiceTest, APauseOfTheQueueLosesNobody) {
   options_.core.worker_lease = absl::Seconds(10);
   options_.core.heartbeat_interval = absl::Milliseconds(20);
-  FakeClock clock;
-  Metrics metrics;
   absl::StatusOr<std::unique_ptr<QueueServer>> server =
-      QueueServer::Start(options_, RealFileSystem(), &metrics, &clock);
+      QueueServer::Start(options_, RealFileSystem(), &metrics_, &clock_);
   ASSERT_TRUE(server.ok()) << server.status();
   server_ = *std::move(server);
   worker_ = NewWorker();
@@ -550,10 +551,10 @@ TEST_F(QueueServiceTest, APauseOfTheQueueLosesNobody) {
   ASSERT_TRUE(worker_->Register("rollout-0", "abc", kPatience).ok());
   StartTrainer();
   ASSERT_EQ(Acquire().size(), 2u);
-  clock.Advance(absl::Seconds(60));
+  clock_.Advance(absl::Seconds(60));
   // The first round after the pause keeps the metrics too.
-  EXPECT_TRUE(Eventually([&] { return metrics.Snapshot()["version"] == 1; }));
-  EXPECT_EQ(metrics.Snapshot()["ledger/running"], 2);
+  EXPECT_TRUE(Eventually([&] { return metrics_.Snapshot()["version"] == 1; }));
+  EXPECT_EQ(metrics_.Snapshot()["ledger/running"], 2);
   EXPECT_TRUE(server_->Status().workers(0).alive());
 }
 
@@ -584,8 +585,7 @@ TEST_F(QueueServiceTest, EveryShutdownReturnsWhenTheServerIsDown) {
 }
 
 TEST_F(QueueServiceTest, AFailureCodeThatNoMetricCanHaveIsRefused) {
-  Metrics metrics;
-  absl::StatusOr<std::unique_ptr<QueueServer>> server = QueueServer::Start(options_, RealFileSystem(), &metrics);
+  absl::StatusOr<std::unique_ptr<QueueServer>> server = QueueServer::Start(options_, RealFileSystem(), &metrics_);
   ASSERT_TRUE(server.ok()) << server.status();
   server_ = *std::move(server);
   worker_ = NewWorker();
@@ -600,7 +600,7 @@ TEST_F(QueueServiceTest, AFailureCodeThatNoMetricCanHaveIsRefused) {
   Answers answers;
   worker_->Push(failed, answers.Next());
   answers.ExpectAll(1, v1::REJECTED);
-  EXPECT_TRUE(Eventually([&] { return metrics.Snapshot()["episode_failures/rejected"] == 1; }));
+  EXPECT_TRUE(Eventually([&] { return metrics_.Snapshot()["episode_failures/rejected"] == 1; }));
 }
 
 TEST_F(QueueServiceTest, ShutdownWithOpenStreamsAndPollsIsQuick) {
