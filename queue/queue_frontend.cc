@@ -308,33 +308,25 @@ void QueueFrontend::Heartbeat(const v1::HeartbeatRequest& request, Done<v1::Hear
 
 void QueueFrontend::AllocateLineage(const v1::AllocateLineageRequest& request, Done<v1::AllocateLineageResponse> done) {
   MutexLock lineage_lock(&lineage_mutex_);
-  const auto section = [&](QueueCore* core, MonotonicTime) -> absl::StatusOr<v1::AllocateLineageResponse> {
-    v1::AllocateLineageResponse response;
-    v1::WeightsVersion committed;
-    response.set_lineage(core->AllocateLineage(&committed));
-    LEEWAY_FAILPOINT("queue_after_allocate");
-    if (committed.version() != 0) *response.mutable_committed() = committed;
-    return response;
-  };
-  // Its answer waits for the file as well: the lineage must survive the loss of the store.
-  auto file = std::make_shared<absl::Status>(absl::UnavailableError("not written yet"));
-  uint64_t lineage = 0;
+  v1::AllocateLineageResponse response;
   Outcome outcome;
   {
     MutexLock lock(&mutex_);
-    const MonotonicTime now = clock_->Now();
-    absl::StatusOr<v1::AllocateLineageResponse> response = section(core_.get(), now);
-    lineage = response->lineage();
-    outcome.replies.push_back([done = std::move(done), file, response](const absl::Status& status) {
-      if (!status.ok()) return done(status);
-      file->ok() ? done(response) : done(*file);
-    });
-    Settled(now, &outcome);
+    v1::WeightsVersion committed;
+    response.set_lineage(core_->AllocateLineage(&committed));
+    LEEWAY_FAILPOINT("queue_after_allocate");
+    if (committed.version() != 0) *response.mutable_committed() = committed;
+    Settled(clock_->Now(), &outcome);
   }
-  *file = options_.lineage_path.empty()
-              ? absl::OkStatus()
-              : file_system_->WriteFileAtomically(options_.lineage_path, absl::StrCat(lineage, "\n"));
-  LEEWAY_LOG_INFO("trainer {} has lineage {}", CutText(request.trainer()), lineage);
+  // In a file as well: the lineage must survive the loss of the store.
+  absl::Status written;
+  if (!options_.lineage_path.empty()) {
+    written = file_system_->WriteFileAtomically(options_.lineage_path, absl::StrCat(response.lineage(), "\n"));
+  }
+  LEEWAY_LOG_INFO("trainer {} has lineage {}", CutText(request.trainer()), response.lineage());
+  absl::StatusOr<v1::AllocateLineageResponse> answer = response;
+  if (!written.ok()) answer = written;
+  outcome.replies.push_back(ReplyWith(std::move(done), std::move(answer)));
   Release(std::move(outcome));
 }
 

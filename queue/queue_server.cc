@@ -35,6 +35,20 @@ absl::StatusOr<std::unique_ptr<QueueStore>> OpenStore(const std::string& directo
   return RocksDbStore::Open(options);
 }
 
+void FillStoreGauges(const StoreStatistics& statistics, v1::ProcessReport* report) {
+  auto& gauges = *report->mutable_gauges();
+  gauges["store/syncs"] = statistics.log_syncs + statistics.segment_syncs;
+  gauges["store/sync_p50_seconds"] = absl::ToDoubleSeconds(statistics.sync_p50);
+  gauges["store/sync_p99_seconds"] = absl::ToDoubleSeconds(statistics.sync_p99);
+  gauges["store/failures"] = statistics.failures;
+  gauges["store/waiting_bytes"] = statistics.waiting_bytes;
+  gauges["store/log_bytes_written"] = statistics.log_bytes_written;
+  gauges["store/segment_bytes_written"] = statistics.segment_bytes_written;
+  gauges["store/rewritten_bytes"] = statistics.rewritten_bytes;
+  gauges["store/segment_file_bytes"] = statistics.segment_file_bytes;
+  gauges["store/live_segment_bytes"] = statistics.live_segment_bytes;
+}
+
 Histogram HistogramOf(const v1::HistogramCounts& saved) {
   return Histogram({saved.upper_bounds().begin(), saved.upper_bounds().end()},
                    {saved.counts().begin(), saved.counts().end()}, saved.sum());
@@ -126,20 +140,6 @@ void QueueServer::State::AwaitAnswers(absl::Duration limit) {
   const Deadline deadline = Deadline::After(limit);
   MutexLock lock(&gate->mutex);
   while (!gate->is_open && !deadline.HasPassed()) gate->opened.WaitUntil(&gate->mutex, deadline);
-}
-
-void FillStoreGauges(const StoreStatistics& statistics, v1::ProcessReport* report) {
-  auto& gauges = *report->mutable_gauges();
-  gauges["store/syncs"] = statistics.log_syncs + statistics.segment_syncs;
-  gauges["store/sync_p50_seconds"] = absl::ToDoubleSeconds(statistics.sync_p50);
-  gauges["store/sync_p99_seconds"] = absl::ToDoubleSeconds(statistics.sync_p99);
-  gauges["store/failures"] = statistics.failures;
-  gauges["store/waiting_bytes"] = statistics.waiting_bytes;
-  gauges["store/log_bytes_written"] = statistics.log_bytes_written;
-  gauges["store/segment_bytes_written"] = statistics.segment_bytes_written;
-  gauges["store/rewritten_bytes"] = statistics.rewritten_bytes;
-  gauges["store/segment_file_bytes"] = statistics.segment_file_bytes;
-  gauges["store/live_segment_bytes"] = statistics.live_segment_bytes;
 }
 
 void QueueServer::State::FillReport(v1::ProcessReport* report) {

@@ -43,20 +43,20 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
   State& state = states_[process];
   const Process& info = processes_[process];
   state.is_running = false;
+  if (IsStillNeeded(process) && !IsHopeless(exit)) {
+    ScheduleRestart(process, exit, now, &actions);
+    return actions;
+  }
   switch (phase_) {
     case Phase::kFinishing:
-      if (IsStillNeeded(process) && !IsHopeless(exit)) {
-        ScheduleRestart(process, exit, now, &actions);
-      } else if (info.role == ProcessRole::kTrainer) {
+      if (info.role == ProcessRole::kTrainer) {
         ForgetRestarts();
         TerminateRunning(std::nullopt, &actions);
       }
       break;
     case Phase::kDraining:
-      // The trainer needs the queue for its last checkpoint, so the queue goes after it, and comes back if it can.
-      if (IsStillNeeded(process) && !IsHopeless(exit)) {
-        ScheduleRestart(process, exit, now, &actions);
-      } else if (info.role == ProcessRole::kTrainer) {
+      // The trainer needs the queue for its last checkpoint, so the queue goes after it.
+      if (info.role == ProcessRole::kTrainer) {
         Finish(ExitCode::kOther,
                exit.is_clean() ? reason_ : fmt::format("{}; {} ended with {}", reason_, info.name, exit.ToString()),
                now, &actions);
@@ -66,9 +66,7 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
       }
       break;
     case Phase::kRunning:
-      if (info.role == ProcessRole::kQueue && options_.is_queue_durable && !IsHopeless(exit)) {
-        ScheduleRestart(process, exit, now, &actions);
-      } else if (info.role == ProcessRole::kQueue) {
+      if (info.role == ProcessRole::kQueue) {
         Finish(IsHopeless(exit) ? static_cast<ExitCode>(exit.exit_code) : ExitCode::kPeerLost,
                fmt::format("the queue died ({})", exit.ToString()), now, &actions);
       } else if (exit.is_clean() && info.role == ProcessRole::kTrainer) {
@@ -175,7 +173,8 @@ void SupervisionPolicy::Finish(ExitCode code, std::string reason, MonotonicTime 
 }
 
 bool SupervisionPolicy::IsStillNeeded(int process) const {
-  return processes_[process].role == ProcessRole::kQueue && options_.is_queue_durable && TrainerRuns();
+  return processes_[process].role == ProcessRole::kQueue && options_.is_queue_durable &&
+         (phase_ == Phase::kRunning || TrainerRuns());
 }
 
 void SupervisionPolicy::ForgetRestarts() {

@@ -109,7 +109,7 @@ class SupervisionPolicy {
   void TerminateRunning(std::optional<ProcessRole> except, std::vector<SupervisionAction>* actions);
   std::vector<SupervisionAction> KillRunning();
   bool TrainerRuns() const;
-  // A durable queue, while a trainer that ends still wants to write its checkpoint.
+  // A durable queue, while the job runs or a trainer that ends still wants to write its checkpoint.
   bool IsStillNeeded(int process) const;
   // Nobody is started any more but who is still needed.
   void ForgetRestarts();

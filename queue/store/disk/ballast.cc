@@ -40,8 +40,9 @@ absl::Status Ballast::Take() {
   return absl::OkStatus();
 }
 
+bool Ballast::exists() const { return file_system_->FileExists(path_, rocksdb::IOOptions(), nullptr).ok(); }
+
 bool Ballast::GiveUp() {
-  if (!is_held_) return false;
   is_held_ = false;
   return file_system_->DeleteFile(path_, rocksdb::IOOptions(), nullptr).ok();
 }

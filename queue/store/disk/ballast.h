@@ -18,8 +18,10 @@ class Ballast {
 
   // Makes the file unless it is there. RESOURCE_EXHAUSTED, INTERNAL: it is not.
   absl::Status Take();
-  // Gives its space back. False: there was none to give.
+  // Gives its space back, also that of a file which an earlier process made. False: there was none to give.
   bool GiveUp();
+  // There is a file, this process's or an earlier one's.
+  bool exists() const;
   bool is_held() const { return is_held_ || size_bytes_ == 0; }
 
  private:

@@ -74,17 +74,12 @@ absl::Status DiskWriter::Open(PendingWrites* index) {
   database.file_system = file_system_;
   database.read_only = options_.read_only;
   if (!options_.read_only) {
-    if (!CheckSpace().ok()) {
-      // The ballast of the process before.
-      file_system_->DeleteFile(absl::StrCat(options_.directory, "/ballast"), rocksdb::IOOptions(), nullptr)
-          .PermitUncheckedError();
-    }
+    if (!CheckSpace().ok()) ballast_.GiveUp();
     LEEWAY_RETURN_IF_ERROR(CheckSpace());
   }
   absl::StatusOr<std::unique_ptr<RecordDatabase>> opened = RecordDatabase::Open(database);
-  if (absl::IsResourceExhausted(opened.status()) && !options_.read_only) {
-    const std::string path = absl::StrCat(options_.directory, "/ballast");
-    if (file_system_->DeleteFile(path, rocksdb::IOOptions(), nullptr).ok()) opened = RecordDatabase::Open(database);
+  if (absl::IsResourceExhausted(opened.status()) && !options_.read_only && ballast_.GiveUp()) {
+    opened = RecordDatabase::Open(database);
   }
   if (!opened.ok()) return opened.status();
   database_ = *std::move(opened);
@@ -127,8 +122,7 @@ absl::Status DiskWriter::OpenFormat() {
   file_system_->GetChildren(SegmentDirectory(), rocksdb::IOOptions(), &names, nullptr).PermitUncheckedError();
   const bool has_segments =
       std::any_of(names.begin(), names.end(), [](const auto& name) { return SegmentNumberOfName(name) != 0; });
-  const std::string ballast = absl::StrCat(options_.directory, "/ballast");
-  if (has_segments || file_system_->FileExists(ballast, rocksdb::IOOptions(), nullptr).ok()) {
+  if (has_segments || ballast_.exists()) {
     return absl::DataLossError(absl::StrCat(options_.directory,
                                             " has lost the database of its records (its folder "
                                             "`records`): bring it back, or move the whole store away to go on from "
