@@ -20,7 +20,6 @@
 #include "leeway/v1/queue.grpc.pb.h"
 #include "queue/wire/connection.h"
 #include "queue/wire/push_pipeline.h"
-#include "queue/wire/trajectory_bytes.h"
 #include "rpc/backoff.h"
 #include "rpc/channel.h"
 #include "rpc/retrying_caller.h"
@@ -408,7 +407,7 @@ void GrpcQueueWorkerClient::Push(v1::Trajectory trajectory, std::function<void(a
 
 void GrpcQueueWorkerClient::PushKept(const v1::Trajectory& trajectory,
                                      std::function<void(absl::StatusOr<v1::PushAnswer>)> done) {
-  std::string payload = SerializeTrajectory(trajectory);
+  std::string payload = trajectory.SerializeAsString();
   uint64_t limit = 0;
   {
     MutexLock lock(&state_->mutex);

@@ -321,8 +321,8 @@ TEST_F(QueueServiceTest, A64MebibyteTrajectoryPasses) {
   StartAll();
   const std::vector<v1::Ticket> tickets = Acquire();
   ASSERT_EQ(tickets.size(), 2u);
-  // Five bytes a sampled token (id and log-probability).
-  const int sampled = (64 << 20) / 5;
+  // Eight bytes a sampled token (id and log-probability).
+  const int sampled = (64 << 20) / 8;
   const v1::Trajectory large = FakeTrajectory(tickets[0], 0, sampled);
   ASSERT_GE(large.ByteSizeLong(), uint64_t{64} << 20);
   Answers answers;

@@ -31,11 +31,10 @@ ModelShape ShapeOf(const Config& config, int64_t vocabulary) {
 }
 
 int64_t LargestTrajectoryBytes(const Task& task, int64_t vocabulary) {
-  // Id (at most 3 bytes below 2 million), log-probability (4), version run (two numbers of at most 10 bytes, count,
-  // framing).
-  constexpr int64_t kBytesPerToken = 3 + 4 + 28;
+  // Id, log-probability, version run (two numbers of at most 10 bytes, count, framing).
+  constexpr int64_t kBytesPerToken = 4 + 4 + 28;
   // Two spans a turn: what was said and what was answered, with framing and a legal set that may name every id.
-  const int64_t bytes_per_turn = 128 + 3 * vocabulary;
+  const int64_t bytes_per_turn = 128 + 4 * vocabulary;
   constexpr int64_t kEnvelope = 2048;  // key, score parts, failure message
   return kEnvelope + kBytesPerToken * task.max_episode_tokens() + bytes_per_turn * task.max_turns();
 }

@@ -14,7 +14,7 @@
 namespace leeway {
 namespace {
 
-constexpr uint32_t kRecordFormat = 1;
+constexpr uint32_t kRecordFormat = 2;
 
 // Equal messages give equal bytes, whatever order their maps have in memory.
 std::string Serialized(const v1::HeadRecord& head) {

@@ -56,11 +56,11 @@ bool ReadSpan(absl::string_view bytes, int32_t vocabulary_size, TrajectorySummar
     if (tag == WireTag(5, kWireFixed32)) is_read = reader.Float(&temperature);
     if (!is_first || !is_read) return false;
   }
-  const std::optional<uint64_t> count = CountIds(ids, vocabulary_size);
-  if (!count.has_value()) return false;
+  if (!AreIds(ids, vocabulary_size)) return false;
+  const uint64_t count = ids.size() / sizeof(int32_t);
   if (is_sampled == 0) return logprobs.empty() && versioned_tokens == 0 && temperature == 0;
-  summary->sampled_tokens += *count;
-  return *count > 0 && logprobs.size() == 4 * *count && versioned_tokens == *count && std::isfinite(temperature) &&
+  summary->sampled_tokens += count;
+  return count > 0 && logprobs.size() == ids.size() && versioned_tokens == count && std::isfinite(temperature) &&
          temperature > 0 && AreLogprobs(logprobs);
 }
 

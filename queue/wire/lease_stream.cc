@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "queue/wire/trajectory_bytes.h"
 
 namespace leeway {
 
@@ -59,7 +58,7 @@ absl::Status LeaseJoiner::Add(v1::LeaseBatchResponse* response) {
       batch_.groups.push_back({.ticket = chunk.ticket(), .issue = chunk.issue()});
     }
     v1::Trajectory& trajectory = batch_.groups.back().members.emplace_back();
-    if (!ParseTrajectory(assembler_.Take(chunk.mutable_data()), &trajectory)) {
+    if (!trajectory.ParseFromString(assembler_.Take(chunk.mutable_data()))) {
       return absl::DataLossError(absl::StrCat("leased batch: group ", chunk.ticket(), " member ", chunk.member(),
                                               ": the bytes are no Trajectory"));
     }
