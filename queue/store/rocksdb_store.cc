@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <thread>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/file_system.h"
 #include "base/logging.h"
@@ -34,7 +32,7 @@ class RocksDbStore::Implementation {
       : options_(options),
         file_system_(file_system),
         disk_(options, std::move(file_system)),
-        pending_(options.cached_bytes) {}
+        pending_({options.group_bytes, options.cached_bytes, options.inline_bytes}) {}
 
   ~Implementation() {
     {
@@ -55,15 +53,10 @@ class RocksDbStore::Implementation {
   }
 
   absl::StatusOr<std::shared_ptr<const StoredPayload>> Get(const PayloadKey& key) const {
-    PendingWrites::Found found;
-    {
-      MutexLock lock(&mutex_);
-      LEEWAY_ASSIGN_OR_RETURN(found, pending_.Get(key));
-      // Only opens the file; under the lock, so that a move does not remove it in between.
-      if (found.in_memory == nullptr && !found.place.is_inline()) return disk_.ReadPayload(key, found.place);
-    }
+    MutexLock lock(&mutex_);
+    LEEWAY_ASSIGN_OR_RETURN(PendingWrites::Found found, pending_.Get(key));
     if (found.in_memory != nullptr) return std::make_shared<const PayloadInMemory>(std::move(found.in_memory));
-    // Nothing erases it meanwhile: Erase and Get have the caller's lock. And small payloads never move.
+    // Opened under the lock, so that it does not go in between.
     return disk_.ReadPayload(key, found.place);
   }
 
@@ -129,6 +122,11 @@ class RocksDbStore::Implementation {
     if (pending_.held_bytes() >= options_.waiting_bytes) {
       return absl::StrCat("the disk is behind: ", pending_.held_bytes(), " bytes wait to be written");
     }
+    // What was accepted before a disk was full must fit into the ballast, or what comes behind could not be written.
+    if (options_.ballast_bytes > 0 && 2 * pending_.held_small_bytes() >= options_.ballast_bytes) {
+      return absl::StrCat("the disk is behind: ", pending_.held_small_bytes(),
+                          " bytes of small payloads and records wait to be written");
+    }
     return "";
   }
 
@@ -140,7 +138,7 @@ class RocksDbStore::Implementation {
   bool Pause(absl::Duration pause);
   absl::Status Step();
   void Deliver();
-  void PrepareRewriting(uint64_t segment);
+  void PrepareRewriting();
   void SetTrouble(const absl::Status& status);
 
   const RocksDbStoreOptions options_;
@@ -206,18 +204,22 @@ void RocksDbStore::Implementation::Run() {
 }
 
 bool RocksDbStore::Implementation::AwaitWork() {
-  MutexLock lock(&mutex_);
-  if (stopping_) return false;
-  if (!group_.empty()) return true;
-  if (!pending_.has_ended_writes()) {
-    writer_waits_ = true;
-    // A full disk is looked at now and then, also while nothing is written.
-    const Deadline deadline = trouble_.empty() ? Deadline::Infinite() : Deadline::After(options_.longest_pause);
-    while (!stopping_ && !pending_.has_ended_writes() && !deadline.HasPassed()) changed_.WaitUntil(&mutex_, deadline);
-    writer_waits_ = false;
+  PendingWrites::Gathered gathered;
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return false;
+    if (!group_.empty()) return true;
+    if (!pending_.has_ended_writes()) {
+      writer_waits_ = true;
+      // A full disk is looked at now and then, also while nothing is written.
+      const Deadline deadline = trouble_.empty() ? Deadline::Infinite() : Deadline::After(options_.longest_pause);
+      while (!stopping_ && !pending_.has_ended_writes() && !deadline.HasPassed()) changed_.WaitUntil(&mutex_, deadline);
+      writer_waits_ = false;
+    }
+    if (stopping_) return false;
+    gathered = pending_.TakeGathered();
   }
-  if (stopping_) return false;
-  group_ = pending_.TakeGroup(options_.group_bytes);
+  group_ = PendingWrites::MakeGroup(std::move(gathered));
   return true;
 }
 
@@ -233,18 +235,22 @@ absl::Status RocksDbStore::Implementation::Step() {
     const absl::Status written = disk_.Write(&group_);
     if (!written.ok()) {
       // Tidying up must not keep what matters from being written, unless it may be written already.
-      if (group_.last_write == 0 && !group_.payloads_are_placed) group_ = WriteGroup();
+      if (group_.last_write == 0 && !group_.is_placed) {
+        MutexLock lock(&mutex_);
+        pending_.OnGivenUp(group_);
+        group_ = WriteGroup();
+      }
       return written;
     }
     {
       MutexLock lock(&mutex_);
       pending_.OnDurable(group_);
-      disk_.OnDurable(group_);
       statistics_ = disk_.Statistics();
       durable_ = std::max(durable_, group_.last_write);
       delivering_ = true;
     }
     Deliver();
+    disk_.OnDurable(group_);
     rewrote_last_ = group_.last_write == 0;
     group_ = WriteGroup();
   }
@@ -256,9 +262,7 @@ absl::Status RocksDbStore::Implementation::Step() {
     statistics_ = disk_.Statistics();
   }
   // Under load every second group is the user's.
-  if (idle || !rewrote_last_) {
-    if (const std::optional<uint64_t> segment = disk_.WantsRewriting()) PrepareRewriting(*segment);
-  }
+  if (idle || !rewrote_last_) PrepareRewriting();
   rewrote_last_ = false;
   return absl::OkStatus();
 }
@@ -279,29 +283,35 @@ void RocksDbStore::Implementation::Deliver() {
   }
 }
 
-void RocksDbStore::Implementation::PrepareRewriting(uint64_t segment) {
+void RocksDbStore::Implementation::PrepareRewriting() {
+  const std::vector<PayloadKey> keys = disk_.WantRewriting();
+  if (keys.empty()) return;
   WriteGroup group;
   uint64_t bytes = 0;
-  {
-    MutexLock lock(&mutex_);
-    absl::flat_hash_set<PayloadKey> seen;
-    for (const PayloadKey& key : disk_.KeysOf(segment)) {
-      const PayloadPlace* place = pending_.DurablePlace(key);
-      if (place == nullptr || place->segment != segment || !seen.insert(key).second) continue;
-      if (!group.erased.empty() && bytes + place->size_bytes > options_.group_bytes) break;
-      bytes += place->size_bytes;
-      group.erased.push_back({key, *place});
+  for (const PayloadKey& key : keys) {
+    IndexedPayload* indexed = nullptr;
+    {
+      MutexLock lock(&mutex_);
+      indexed = pending_.FindDurable(key);
     }
-  }
-  for (const WriteGroup::Erased& old : group.erased) {
-    absl::StatusOr<Payload> payload = disk_.ReadPayload(old.key, old.place)->Load();
+    LEEWAY_CHECK(indexed != nullptr) << DescribePayload(key) << " is listed and not durable";
+    const PayloadPlace& place = indexed->place;
+    bytes += place.size_bytes;
+    if (!group.puts.empty() && bytes > options_.group_bytes) break;
+    absl::StatusOr<Payload> payload = disk_.ReadPayload(key, place)->Load();
     if (!payload.ok()) {
       // What cannot be read stays where it is, for whoever asks for it.
       LEEWAY_LOG_ERROR("queue store: {}", payload.status().ToString());
-      disk_.OnDamaged(segment);
+      disk_.OnDamaged(place);
       return;
     }
-    group.puts.push_back({old.key, *std::move(payload), {}});
+    group.puts.push_back({indexed, *std::move(payload), {}});
+    group.erased.push_back({indexed, place});
+  }
+  SortByPlace(&group.erased);
+  {
+    MutexLock lock(&mutex_);
+    pending_.OnRewriting(group);
   }
   group_ = std::move(group);
 }

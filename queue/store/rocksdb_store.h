@@ -28,11 +28,13 @@ struct RocksDbStoreOptions {
   // nothing.
   bool read_only = false;
 
-  // Payloads up to this size lie in the database, larger ones in segments: one sync instead of two for the former, no
-  // second writing of the latter.
+  // Payloads up to this size lie in the database, in bundles of about so many bytes; larger ones in segments: one sync
+  // instead of two for the former, no second writing of the latter.
   uint64_t inline_bytes = 8 << 10;
+  uint64_t bundle_bytes = 256 << 10;
   uint64_t segment_bytes = 64 << 20;
-  // Space kept for what must be written when the disk is full.
+  // Space kept for what must be written when the disk is full. Put is refused while half as much of small payloads and
+  // records waits for the disk.
   uint64_t ballast_bytes = 16 << 20;
   // Put is refused while more than this waits in memory for the disk.
   uint64_t waiting_bytes = 256 << 20;
@@ -53,7 +55,7 @@ struct StoreStatistics {
   uint64_t log_syncs = 0;
   uint64_t segment_syncs = 0;
   uint64_t failures = 0;
-  // Bytes appended to segments by groups, by rewriting, and to the database's log.
+  // Bytes appended to segments by groups, written again (in segments and bundles), and put into the database's log.
   uint64_t segment_bytes_written = 0;
   uint64_t rewritten_bytes = 0;
   uint64_t log_bytes_written = 0;
@@ -61,6 +63,10 @@ struct StoreStatistics {
   uint64_t live_segment_bytes = 0;
   uint64_t segment_file_bytes = 0;
   uint64_t segments = 0;
+  // Small payloads held, and what their bundles take.
+  uint64_t live_bundle_bytes = 0;
+  uint64_t bundle_bytes = 0;
+  uint64_t bundles = 0;
   // In memory, not durable yet.
   uint64_t waiting_bytes = 0;
   // Over the last 1024 syncs.
@@ -70,16 +76,17 @@ struct StoreStatistics {
 
 // Everything on disk: answers may be given once WhenDurable says so. Many writes share one sync (group commit): while
 // one group is written the next one gathers. A large payload is written once, into an append-only segment file; the
-// database holds its place and hash. In memory stay an index entry per payload and what is not durable yet.
+// small ones of a group lie in the database as one value; lists beside them hold places and hashes. In memory stay an
+// index entry per payload and what is not durable yet.
 //
 // When writing fails nothing of the group counts as durable; it is written again, into a new segment and a reopened
 // database, until it succeeds or the store is destroyed; Put is refused meanwhile and refusal() says why, Get goes on.
 // When the disk is full a ballast file is given up, so that accepted payloads and the ledger's records still become
 // durable; pushes are taken again when there is room for the ballast and a segment.
 //
-// Threads: as QueueStore; one thread of its own writes and runs callbacks. Blocking: Get of a small payload may read
-// the disk, Open and Recover do. The destructor waits for the write in progress; writes not yet begun are lost, as in a
-// crash, so wait for the last one first.
+// Threads: as QueueStore; one thread of its own writes and runs callbacks. Blocking: Open and Recover read the disk,
+// Get of a large payload may open a file. What Get handed out can be loaded as long as the store exists. The destructor
+// waits for the write in progress; writes not yet begun are lost, as in a crash, so wait for the last one first.
 class RocksDbStore : public QueueStore {
  public:
   // ALREADY_EXISTS: another store, maybe of another process, has the directory open. DATA_LOSS: files are missing or

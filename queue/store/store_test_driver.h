@@ -45,6 +45,7 @@ inline RocksDbStoreOptions SmallStore(const std::string& directory,
   options.directory = directory;
   options.file_system = std::move(disk);
   options.inline_bytes = 100;
+  options.bundle_bytes = 400;
   options.segment_bytes = 64 << 10;
   options.ballast_bytes = 256 << 10;
   options.first_pause = absl::Milliseconds(1);

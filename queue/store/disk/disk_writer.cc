@@ -15,24 +15,34 @@ namespace {
 
 // The store's own record: capital letters are not the callers'.
 constexpr char kFormatKey[] = "Format";
-constexpr char kFormat[] = "1";
+constexpr char kFormat[] = "2";
 
 constexpr size_t kRememberedSyncs = 1024;
 
 // Far below the ballast, which is given up for it.
 constexpr uint64_t kSpaceToOpen = 4 << 20;
 
-// A small payload as it was read, or why it cannot be.
-class InlinePayload final : public StoredPayload {
+// Most payloads of a list: bounds what is written when one of them ends.
+constexpr size_t kListPayloads = 1024;
+// Bundles that stay in memory after they were read.
+constexpr uint64_t kReadBytes = 8 << 20;
+// Garbage that is not worth the writing: segments, bundles.
+constexpr uint64_t kSlackSegments = 4;
+constexpr uint64_t kSlackBundles = 32;
+// Most that one group of the store's own writes into new bundles.
+constexpr uint64_t kRewrittenBundles = 4;
+
+class BundledPayload final : public StoredPayload {
  public:
-  InlinePayload(uint64_t size_bytes, absl::StatusOr<Payload> payload)
-      : size_bytes_(size_bytes), payload_(std::move(payload)) {}
-  uint64_t size_bytes() const override { return size_bytes_; }
-  absl::StatusOr<Payload> Load() const override { return payload_; }
+  BundledPayload(const PayloadKey& key, const PayloadPlace& place, std::shared_ptr<BundleReader> reader)
+      : key_(key), place_(place), reader_(std::move(reader)) {}
+  uint64_t size_bytes() const override { return place_.size_bytes; }
+  absl::StatusOr<Payload> Load() const override { return reader_->Read(key_, place_); }
 
  private:
-  const uint64_t size_bytes_;
-  const absl::StatusOr<Payload> payload_;
+  const PayloadKey key_;
+  const PayloadPlace place_;
+  const std::shared_ptr<BundleReader> reader_;
 };
 
 class SegmentPayload final : public StoredPayload {
@@ -57,9 +67,14 @@ class SegmentPayload final : public StoredPayload {
 DiskWriter::DiskWriter(const RocksDbStoreOptions& options, std::shared_ptr<rocksdb::FileSystem> file_system)
     : options_(options),
       file_system_(std::move(file_system)),
-      readers_(file_system_, SegmentDirectory()),
-      table_(options.segment_bytes),
+      segment_readers_(file_system_, SegmentDirectory()),
+      segments_(kSlackSegments * options.segment_bytes),
+      bundles_(kSlackBundles * options.bundle_bytes),
       ballast_(file_system_.get(), absl::StrCat(options.directory, "/ballast"), options.ballast_bytes) {}
+
+DiskWriter::~DiskWriter() {
+  if (database_ != nullptr) database_->Close();
+}
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
@@ -83,6 +98,8 @@ absl::Status DiskWriter::Open(PendingWrites* index) {
   }
   if (!opened.ok()) return opened.status();
   database_ = *std::move(opened);
+  bundle_readers_ = std::make_shared<BundleReaders>(
+      [database = database_](uint64_t list) { return database->ReadBundle(list); }, kReadBytes);
   LEEWAY_RETURN_IF_ERROR(OpenFormat());
   LEEWAY_RETURN_IF_ERROR(OpenSegments(index));
   if (options_.read_only) return absl::OkStatus();
@@ -152,34 +169,84 @@ absl::Status DiskWriter::OpenSegments(PendingWrites* index) {
     file_sizes[number] = size_bytes;
     next_segment_ = std::max(next_segment_, number + 1);
   }
-  LEEWAY_RETURN_IF_ERROR(
-      database_->Scan(kPlaceKeysBegin, kPlaceKeysEnd, [&](absl::string_view key_bytes, absl::string_view place_bytes) {
-        LEEWAY_ASSIGN_OR_RETURN(const PayloadKey key, DecodePlaceKey(key_bytes));
-        LEEWAY_ASSIGN_OR_RETURN(const PayloadPlace place, DecodePlace(place_bytes));
-        index->OnRecovered(key, place);
-        if (place.is_inline()) return absl::OkStatus();
-        const auto file = file_sizes.find(place.segment);
-        const uint64_t file_bytes = file == file_sizes.end() ? 0 : file->second;
-        if (place.offset + place.size_bytes > file_bytes && !options_.read_only) {
-          return absl::DataLossError(
-              absl::StrCat(SegmentPath(SegmentDirectory(), place.segment),
-                           file == file_sizes.end() ? " is missing" : " is cut off", ": ", DescribePayload(key),
-                           " lies in it. Bring the file back, or start with an empty ", options_.directory));
-        }
-        if (!table_.Contains(place.segment)) table_.OnCreated(place.segment, file_bytes);
-        table_.OnReferred(place.segment, key, place.size_bytes);
-        return absl::OkStatus();
-      }));
+  LEEWAY_RETURN_IF_ERROR(OpenLists(file_sizes, index));
   if (options_.read_only) return absl::OkStatus();
   for (const auto& [number, size_bytes] : file_sizes) {
     const std::string path = SegmentPath(SegmentDirectory(), number);
-    if (!table_.Contains(number)) {
+    if (!segments_.Contains(number)) {
       LEEWAY_RETURN_IF_ERROR(FromRocksDb(file_system_->DeleteFile(path, io, nullptr), absl::StrCat("remove ", path)));
       continue;
     }
     // Gives back what an interrupted writer had reserved.
     file_system_->Truncate(path, size_bytes, io, nullptr).PermitUncheckedError();
-    table_.OnSealed(number, size_bytes);
+    segments_.OnSealed(number, size_bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DiskWriter::OpenLists(const absl::flat_hash_map<uint64_t, uint64_t>& file_sizes, PendingWrites* index) {
+  absl::flat_hash_map<uint64_t, std::string> ended;
+  LEEWAY_RETURN_IF_ERROR(
+      database_->Scan(kEndedKeysBegin, kEndedKeysEnd, [&](absl::string_view key, absl::string_view bits) {
+        LEEWAY_ASSIGN_OR_RETURN(const uint64_t list, DecodeListKey(absl::StrCat(kListKeysBegin, key.substr(1))));
+        ended[list] = std::string(bits);
+        return absl::OkStatus();
+      }));
+  LEEWAY_RETURN_IF_ERROR(
+      database_->Scan(kListKeysBegin, kListKeysEnd, [&](absl::string_view key, absl::string_view bytes) {
+        LEEWAY_ASSIGN_OR_RETURN(const uint64_t list, DecodeListKey(key));
+        LEEWAY_ASSIGN_OR_RETURN(std::vector<PlacedPayload> payloads, DecodeList(list, bytes));
+        const auto bits = ended.find(list);
+        LEEWAY_RETURN_IF_ERROR(OpenList(list, std::move(payloads),
+                                        bits == ended.end() ? absl::string_view() : bits->second, file_sizes, index));
+        if (bits != ended.end()) ended.erase(bits);
+        return absl::OkStatus();
+      }));
+  if (ended.empty()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(options_.directory, "/records: list ", ended.begin()->first,
+                                          " of payloads is missing, of which some have ended"));
+}
+
+absl::Status DiskWriter::OpenList(uint64_t list, std::vector<PlacedPayload> payloads, absl::string_view ended,
+                                  const absl::flat_hash_map<uint64_t, uint64_t>& file_sizes, PendingWrites* index) {
+  next_list_ = list + 1;
+  if (!ended.empty() && ended.size() != (payloads.size() + 7) / 8) {
+    return absl::DataLossError(absl::StrCat(options_.directory, "/records: list ", list, " of ", payloads.size(),
+                                            " payloads has ", ended.size(), " bytes that say which have ended"));
+  }
+  const auto has_ended = [&](const PlacedPayload& payload) {
+    const uint32_t i = payload.place.index;
+    return !ended.empty() && (static_cast<uint8_t>(ended[i / 8]) >> (i % 8) & 1) != 0;
+  };
+  std::vector<PayloadKey> keys;
+  keys.reserve(payloads.size());
+  const PayloadPlace& last = payloads.back().place;
+  const uint64_t begin = payloads.front().place.offset;
+  const uint64_t size_bytes = last.offset + last.size_bytes - begin;
+  const uint64_t segment = last.segment;
+  const auto file = file_sizes.find(segment);
+  const uint64_t file_bytes = file == file_sizes.end() ? 0 : file->second;
+  for (const PlacedPayload& payload : payloads) {
+    keys.push_back(payload.key);
+    if (has_ended(payload)) continue;
+    if (!last.is_bundled() && payload.place.offset + payload.place.size_bytes > file_bytes && !options_.read_only) {
+      return absl::DataLossError(
+          absl::StrCat(SegmentPath(SegmentDirectory(), segment),
+                       file == file_sizes.end() ? " is missing" : " is cut off", ": ", DescribePayload(payload.key),
+                       " lies in it. Bring the file back, or start with an empty ", options_.directory));
+    }
+    LEEWAY_RETURN_IF_ERROR(index->OnRecovered(payload));
+  }
+  SegmentTable& table = last.is_bundled() ? bundles_ : segments_;
+  if (last.is_bundled()) {
+    table.OnCreated(list, size_bytes);
+    table.OnSealed(list, size_bytes);
+  } else if (!table.Contains(segment)) {
+    table.OnCreated(segment, file_bytes);
+  }
+  table.OnListed(last.is_bundled() ? list : segment, list, std::move(keys), size_bytes);
+  for (const PlacedPayload& payload : payloads) {
+    if (has_ended(payload)) table.OnEnded(list, payload.place.index, payload.place.size_bytes);
   }
   return absl::OkStatus();
 }
@@ -199,7 +266,7 @@ absl::Status DiskWriter::WriteOnce(WriteGroup* group) {
     if (!reopened.ok()) return NoteIfFull(reopened);
     database_failed_ = false;
   }
-  if (!group->payloads_are_placed) {
+  if (!group->is_placed) {
     const absl::Status placed = PlacePayloads(group);
     if (!placed.ok()) {
       // After a failed sync nothing appended since the one before may be trusted, even if a later sync is fine.
@@ -207,7 +274,8 @@ absl::Status DiskWriter::WriteOnce(WriteGroup* group) {
       RemoveGarbage();
       return NoteIfFull(placed);
     }
-    group->payloads_are_placed = true;
+    EndLists(group);
+    group->is_placed = true;
   }
   LEEWAY_FAILPOINT("queue_store_before_log_write");
   const MonotonicTime start = options_.clock->Now();
@@ -224,23 +292,75 @@ absl::Status DiskWriter::WriteOnce(WriteGroup* group) {
 }
 
 absl::Status DiskWriter::PlacePayloads(WriteGroup* group) {
-  uint64_t large_bytes = 0;
-  for (const WriteGroup::Put& put : group->puts) {
-    if (put.payload->size() > options_.inline_bytes) large_bytes += put.payload->size();
-  }
+  group->lists.clear();
   for (WriteGroup::Put& put : group->puts) {
-    const std::string& bytes = *put.payload;
-    put.place = PayloadPlace{0, 0, bytes.size(), Hash64(bytes.data(), bytes.size())};
-    if (bytes.size() <= options_.inline_bytes) continue;
-    LEEWAY_RETURN_IF_ERROR(EnsureRoom(bytes.size(), large_bytes));
-    put.place.segment = active_->number();
-    put.place.offset = active_->size_bytes();
+    put.place = PayloadPlace();
+    put.place.size_bytes = put.payload->size();
+    put.place.hash = Hash64(put.payload->data(), put.payload->size());
+  }
+  const auto large = std::stable_partition(group->puts.begin(), group->puts.end(), [this](const WriteGroup::Put& put) {
+    return put.place.size_bytes <= options_.inline_bytes;
+  });
+  PlaceInBundles(group, large - group->puts.begin());
+  return PlaceInSegments(group, large - group->puts.begin());
+}
+
+void DiskWriter::PlaceInBundles(WriteGroup* group, size_t end) {
+  uint64_t offset = 0;
+  for (size_t i = 0; i < end; ++i) {
+    const uint64_t size_bytes = group->puts[i].place.size_bytes;
+    const bool is_full = offset > 0 && offset + size_bytes > options_.bundle_bytes;
+    if (group->lists.empty() || is_full || i - group->lists.back().begin == kListPayloads) {
+      group->lists.push_back({next_list_++, 0, 0, i, i});
+      offset = 0;
+    }
+    AddToList(group, i, 0, offset);
+    offset += size_bytes;
+  }
+}
+
+absl::Status DiskWriter::PlaceInSegments(WriteGroup* group, size_t begin) {
+  uint64_t left_bytes = 0;
+  for (size_t i = begin; i < group->puts.size(); ++i) left_bytes += group->puts[i].place.size_bytes;
+  for (size_t i = begin; i < group->puts.size(); ++i) {
+    const std::string& bytes = *group->puts[i].payload;
+    LEEWAY_RETURN_IF_ERROR(EnsureRoom(bytes.size(), left_bytes));
+    const uint64_t offset = active_->size_bytes();
     LEEWAY_RETURN_IF_ERROR(active_->Append(bytes));
-    large_bytes -= bytes.size();
+    left_bytes -= bytes.size();
     // A group of the store's own moves what was written before.
     (group->last_write == 0 ? counters_.rewritten_bytes : counters_.segment_bytes_written) += bytes.size();
+    const bool goes_on = !group->lists.empty() && group->lists.back().segment == active_->number() &&
+                         i - group->lists.back().begin < kListPayloads;
+    if (!goes_on) group->lists.push_back({next_list_++, active_->number(), offset, i, i});
+    AddToList(group, i, active_->number(), offset);
   }
   return SyncActive();
+}
+
+void DiskWriter::AddToList(WriteGroup* group, size_t i, uint64_t segment, uint64_t offset) {
+  WriteGroup::List& list = group->lists.back();
+  PayloadPlace& place = group->puts[i].place;
+  place.list = list.number;
+  place.index = static_cast<uint32_t>(i - list.begin);
+  place.segment = segment;
+  place.offset = offset;
+  list.end = i + 1;
+}
+
+void DiskWriter::EndLists(WriteGroup* group) {
+  std::vector<uint32_t> indices;
+  for (auto erased = group->erased.begin(); erased != group->erased.end();) {
+    const uint64_t list = erased->place.list;
+    const bool is_bundle = erased->place.is_bundled();
+    indices.clear();
+    for (; erased != group->erased.end() && erased->place.list == list; ++erased) {
+      indices.push_back(erased->place.index);
+    }
+    std::string ended = (is_bundle ? bundles_ : segments_).EndedWith(list, indices);
+    if (is_bundle && ended.empty()) bundle_readers_->KeepForHolders(list);
+    group->ended_lists.push_back({list, is_bundle, std::move(ended)});
+  }
 }
 
 absl::Status DiskWriter::EnsureRoom(uint64_t size_bytes, uint64_t size_of_all_bytes) {
@@ -262,7 +382,7 @@ absl::StatusOr<std::unique_ptr<SegmentWriter>> DiskWriter::CreateSegment(uint64_
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<SegmentWriter> created,
                           SegmentWriter::Create(file_system_.get(), SegmentDirectory(), next_segment_, capacity_bytes));
   ++next_segment_;
-  table_.OnCreated(created->number(), capacity_bytes);
+  segments_.OnCreated(created->number(), capacity_bytes);
   return created;
 }
 
@@ -279,29 +399,49 @@ absl::Status DiskWriter::SyncActive() {
 void DiskWriter::SealActive() {
   if (active_ == nullptr) return;
   active_->Seal();
-  table_.OnSealed(active_->number(), active_->synced_bytes());
+  segments_.OnSealed(active_->number(), active_->synced_bytes());
   active_.reset();
 }
 
 void DiskWriter::OnDurable(const WriteGroup& group) {
-  for (const WriteGroup::Put& put : group.puts) {
-    if (!put.place.is_inline()) table_.OnReferred(put.place.segment, put.key, put.place.size_bytes);
+  for (const WriteGroup::List& list : group.lists) {
+    std::vector<PayloadKey> keys;
+    keys.reserve(list.end - list.begin);
+    uint64_t bytes = 0;
+    for (size_t i = list.begin; i < list.end; ++i) {
+      keys.push_back(group.puts[i].indexed->key);
+      bytes += group.puts[i].place.size_bytes;
+    }
+    if (list.segment != 0) {
+      segments_.OnListed(list.segment, list.number, std::move(keys), bytes);
+      continue;
+    }
+    bundles_.OnCreated(list.number, bytes);
+    bundles_.OnSealed(list.number, bytes);
+    bundles_.OnListed(list.number, list.number, std::move(keys), bytes);
+    if (group.last_write == 0) counters_.rewritten_bytes += bytes;
   }
   for (const WriteGroup::Erased& erased : group.erased) {
-    if (!erased.place.is_inline()) table_.OnReleased(erased.place.segment, erased.place.size_bytes);
+    (erased.place.is_bundled() ? bundles_ : segments_)
+        .OnEnded(erased.place.list, erased.place.index, erased.place.size_bytes);
+  }
+  for (const WriteGroup::EndedList& list : group.ended_lists) {
+    if (!list.is_bundle || !list.ended.empty()) continue;
+    bundles_.OnRemoved(list.number);
+    bundle_readers_->Forget(list.number);
   }
 }
 
 // ---- order ----------------------------------------------------------------------------------------------------------
 
 void DiskWriter::RemoveGarbage() {
-  for (const uint64_t segment : table_.Removable()) {
+  for (const uint64_t segment : segments_.Removable()) {
     LEEWAY_FAILPOINT("queue_store_removing_segment");
     // A file that cannot be removed is not referred to; the next start removes it.
     file_system_->DeleteFile(SegmentPath(SegmentDirectory(), segment), rocksdb::IOOptions(), nullptr)
         .PermitUncheckedError();
-    readers_.Forget(segment);
-    table_.OnRemoved(segment);
+    segment_readers_.Forget(segment);
+    segments_.OnRemoved(segment);
   }
 }
 
@@ -343,22 +483,27 @@ const absl::Status& DiskWriter::NoteIfFull(const absl::Status& status) {
   return status;
 }
 
-std::optional<uint64_t> DiskWriter::WantsRewriting() const {
-  if (is_full()) return std::nullopt;
-  return table_.WantsRewriting();
+std::vector<PayloadKey> DiskWriter::WantRewriting() const {
+  if (is_full()) return {};
+  std::vector<PayloadKey> keys;
+  const auto add_keys_of = [&keys](const SegmentTable& table, uint64_t limit_bytes) {
+    for (const uint64_t segment : table.WantRewriting(limit_bytes)) {
+      for (const PayloadKey& key : table.KeysOf(segment)) keys.push_back(key);
+    }
+  };
+  // Bundles go through the database's log, which others wait for.
+  add_keys_of(bundles_, kRewrittenBundles * options_.bundle_bytes);
+  add_keys_of(segments_, options_.group_bytes);
+  return keys;
+}
+
+void DiskWriter::OnDamaged(const PayloadPlace& place) {
+  (place.is_bundled() ? bundles_ : segments_).OnDamaged(place.is_bundled() ? place.list : place.segment);
 }
 
 std::shared_ptr<const StoredPayload> DiskWriter::ReadPayload(const PayloadKey& key, const PayloadPlace& place) const {
-  if (!place.is_inline()) return std::make_shared<const SegmentPayload>(key, place, readers_.Open(place.segment));
-  absl::StatusOr<std::string> bytes = database_->ReadInline(key);
-  if (!bytes.ok()) return std::make_shared<const InlinePayload>(place.size_bytes, bytes.status());
-  if (bytes->size() != place.size_bytes || Hash64(bytes->data(), bytes->size()) != place.hash) {
-    return std::make_shared<const InlinePayload>(
-        place.size_bytes, absl::DataLossError(absl::StrCat(DescribePayload(key), ": its ", place.size_bytes,
-                                                           " bytes in ", options_.directory, "/records are damaged")));
-  }
-  return std::make_shared<const InlinePayload>(place.size_bytes,
-                                               std::make_shared<const std::string>(*std::move(bytes)));
+  if (place.is_bundled()) return std::make_shared<const BundledPayload>(key, place, bundle_readers_->Open(place.list));
+  return std::make_shared<const SegmentPayload>(key, place, segment_readers_.Open(place.segment));
 }
 
 void DiskWriter::NoteSync(absl::Duration took) {
@@ -370,9 +515,12 @@ void DiskWriter::NoteSync(absl::Duration took) {
 StoreStatistics DiskWriter::Statistics() const {
   StoreStatistics statistics = counters_;
   statistics.log_bytes_written = database_->logged_bytes();
-  statistics.live_segment_bytes = table_.live_bytes();
-  statistics.segment_file_bytes = table_.file_bytes();
-  statistics.segments = table_.segments();
+  statistics.live_segment_bytes = segments_.live_bytes();
+  statistics.segment_file_bytes = segments_.file_bytes();
+  statistics.segments = segments_.segments();
+  statistics.live_bundle_bytes = bundles_.live_bytes();
+  statistics.bundle_bytes = bundles_.file_bytes();
+  statistics.bundles = bundles_.segments();
   return statistics;
 }
 

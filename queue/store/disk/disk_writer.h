@@ -2,15 +2,16 @@
 #define LEEWAY_QUEUE_STORE_DISK_DISK_WRITER_H_
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "queue/store/disk/ballast.h"
+#include "queue/store/disk/bundle_reader.h"
 #include "queue/store/disk/pending_writes.h"
 #include "queue/store/disk/record_database.h"
 #include "queue/store/disk/segment_file.h"
@@ -21,8 +22,8 @@
 namespace leeway {
 
 // How a group of writes gets onto the disk: large payloads into the active segment and synced there, then everything
-// else in one synced batch of the database; and what keeps the directory in order: sealing, removing and choosing
-// segments, the spare segment, the ballast.
+// else in one synced batch of the database, small payloads as bundles; and what keeps the directory in order: sealing,
+// removing and choosing segments and bundles, the spare segment, the ballast.
 //
 // Files: DIR/records/ (the database), DIR/segments/NUMBER.payloads, DIR/ballast.
 //
@@ -31,6 +32,7 @@ namespace leeway {
 class DiskWriter {
  public:
   DiskWriter(const RocksDbStoreOptions& options, std::shared_ptr<rocksdb::FileSystem> file_system);
+  ~DiskWriter();
 
   // Opens what is there, or makes a new store; fills `index`. RESOURCE_EXHAUSTED, INTERNAL, DATA_LOSS (what is missing
   // or damaged, and where), FAILED_PRECONDITION (another format); NOT_FOUND (only when reading only).
@@ -39,7 +41,7 @@ class DiskWriter {
   // OK: the group is durable, and its places are set. Else nothing of it counts; the same group may be given again,
   // first of all others. After RESOURCE_EXHAUSTED is_full().
   absl::Status Write(WriteGroup* group);
-  // Must follow a Write that was OK, once readers find the new places. Does not block.
+  // Must follow a Write that was OK, once readers find the new places. Does not block for long.
   void OnDurable(const WriteGroup& group);
   // Not while a Write is to be repeated: its payloads may lie in files that nothing refers to yet. Removes files
   // without live payloads, prepares the spare segment, takes the ballast back, reopens the database after a failure. To
@@ -49,13 +51,14 @@ class DiskWriter {
   const std::string& full_reason() const { return full_reason_; }
   bool is_full() const { return !full_reason_.empty(); }
 
-  // The next part of a segment that holds too much garbage: keys that may live there (the caller knows their places),
-  // and the segment. Nothing while the disk is full.
-  std::optional<uint64_t> WantsRewriting() const;
-  const std::vector<PayloadKey>& KeysOf(uint64_t segment) const { return table_.KeysOf(segment); }
-  void OnDamaged(uint64_t segment) { table_.OnDamaged(segment); }
+  // Living payloads of segments or bundles that hold too much garbage, to be erased and put again by a group of the
+  // store's own; as many as it likes, the first ones first. None while the disk is full.
+  std::vector<PayloadKey> WantRewriting() const;
+  // A payload to be rewritten cannot be read: what it lies in stays as it is.
+  void OnDamaged(const PayloadPlace& place);
 
-  // A payload that stays readable after it was erased. NOT_FOUND never: a payload that cannot be read says so in Load.
+  // A payload that stays readable after it was erased, as long as this object exists. Reads nothing (opens a segment
+  // that nobody has open). A payload that cannot be read says so in Load.
   std::shared_ptr<const StoredPayload> ReadPayload(const PayloadKey& key, const PayloadPlace& place) const;
 
   absl::Status Scan(absl::string_view begin, absl::string_view end, const RecordDatabase::Visitor& visit) const {
@@ -67,12 +70,20 @@ class DiskWriter {
 
  private:
   absl::Status OpenSegments(PendingWrites* index);
+  absl::Status OpenLists(const absl::flat_hash_map<uint64_t, uint64_t>& file_sizes, PendingWrites* index);
+  absl::Status OpenList(uint64_t list, std::vector<PlacedPayload> payloads, absl::string_view ended,
+                        const absl::flat_hash_map<uint64_t, uint64_t>& file_sizes, PendingWrites* index);
   absl::Status OpenFormat();
   // RESOURCE_EXHAUSTED: too little space even to open the database. RocksDB must not meet a full disk there: it ends
   // the process.
   absl::Status CheckSpace() const;
   absl::Status ReopenDatabase();
   absl::Status PlacePayloads(WriteGroup* group);
+  absl::Status PlaceInSegments(WriteGroup* group, size_t begin);
+  void PlaceInBundles(WriteGroup* group, size_t end);
+  // Puts number `i` behind the group's last list, or begins one if that is of another segment or full.
+  void AddToList(WriteGroup* group, size_t i, uint64_t segment, uint64_t offset);
+  void EndLists(WriteGroup* group);
   absl::Status EnsureRoom(uint64_t size_bytes, uint64_t size_of_all_bytes);
   absl::StatusOr<std::unique_ptr<SegmentWriter>> CreateSegment(uint64_t capacity_bytes);
   absl::Status SyncActive();
@@ -87,16 +98,20 @@ class DiskWriter {
 
   const RocksDbStoreOptions options_;
   const std::shared_ptr<rocksdb::FileSystem> file_system_;
-  std::unique_ptr<RecordDatabase> database_;
+  // Shared with those who still read bundles.
+  std::shared_ptr<RecordDatabase> database_;
   // Mutable: opening a segment for reading is no change of the store.
-  mutable SegmentReaders readers_;
-  SegmentTable table_;
+  mutable SegmentReaders segment_readers_;
+  std::shared_ptr<BundleReaders> bundle_readers_;
+  SegmentTable segments_;
+  SegmentTable bundles_;
   Ballast ballast_;
   // Null until a large payload comes, and after a failure.
   std::unique_ptr<SegmentWriter> active_;
   // The next one, made while there is space.
   std::unique_ptr<SegmentWriter> spare_;
   uint64_t next_segment_ = 1;
+  uint64_t next_list_ = 1;
   bool database_failed_ = false;
   std::string full_reason_;
   MonotonicTime next_look_for_space_;

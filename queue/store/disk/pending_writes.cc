@@ -1,155 +1,237 @@
 #include "queue/store/disk/pending_writes.h"
 
 #include <algorithm>
-#include <utility>
+#include <iterator>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
 namespace leeway {
 namespace {
 
-std::pair<uint64_t, uint32_t> Order(const PayloadKey& key) { return {key.ticket, key.member}; }
+uint64_t SizeOf(const StoreRecord& record) {
+  return record.key.size() + (record.value.has_value() ? record.value->size() : 0);
+}
+
+// The last of every key, ascending: as the database likes it, each beside the one before.
+std::vector<StoreRecord> LastOfEach(std::vector<StoreRecord> records) {
+  std::vector<StoreRecord*> order;
+  order.reserve(records.size());
+  for (StoreRecord& record : records) order.push_back(&record);
+  // Of equal keys the later one (it has the higher address) comes first.
+  std::sort(order.begin(), order.end(), [](const StoreRecord* a, const StoreRecord* b) {
+    const int compared = a->key.compare(b->key);
+    return compared != 0 ? compared < 0 : a > b;
+  });
+  std::vector<StoreRecord> last;
+  last.reserve(order.size());
+  for (StoreRecord* record : order) {
+    if (last.empty() || last.back().key != record->key) last.push_back(std::move(*record));
+  }
+  return last;
+}
 
 }  // namespace
 
-void PendingWrites::OnRecovered(const PayloadKey& key, const PayloadPlace& place) {
-  durable_[key] = {place, nullptr};
+void SortByPlace(std::vector<WriteGroup::Erased>* erased) {
+  std::sort(erased->begin(), erased->end(), [](const WriteGroup::Erased& a, const WriteGroup::Erased& b) {
+    return std::make_pair(a.place.list, a.place.index) < std::make_pair(b.place.list, b.place.index);
+  });
+}
+
+absl::Status PendingWrites::OnRecovered(const PlacedPayload& payload) {
+  IndexedPayload& indexed = index_[payload.key];
+  if (indexed.exists) {
+    return absl::DataLossError(absl::StrCat(DescribePayload(payload.key), " is listed twice, in the lists ",
+                                            indexed.place.list, " and ", payload.place.list, " of payloads"));
+  }
+  indexed.key = payload.key;
+  indexed.place = payload.place;
+  indexed.exists = true;
   ++payloads_;
-  bytes_ += place.size_bytes;
+  bytes_ += payload.place.size_bytes;
+  return absl::OkStatus();
 }
 
-bool PendingWrites::Exists(const PayloadKey& key) const {
-  const auto latest = latest_.find(key);
-  return latest == latest_.end() ? durable_.contains(key) : latest->second.payload != nullptr;
-}
-
-void PendingWrites::AddChange(const PayloadKey& key, Payload payload) {
-  const uint64_t held = payload == nullptr ? 0 : payload->size();
-  open_.held_bytes += held;
-  held_bytes_ += held;
-  latest_[key] = Latest{payload, ++last_change_};
-  open_.changes.push_back(Change{key, std::move(payload), last_change_});
-}
+// ---- the store's user -----------------------------------------------------------------------------------------------
 
 absl::Status PendingWrites::Put(const PayloadKey& key, Payload payload) {
-  if (Exists(key)) return absl::AlreadyExistsError(absl::StrCat(DescribePayload(key), " has a payload already"));
+  const auto [found, is_new] = index_.try_emplace(key);
+  IndexedPayload& indexed = found->second;
+  if (indexed.exists) return absl::AlreadyExistsError(absl::StrCat(DescribePayload(key), " has a payload already"));
+  // The writer reads it without the lock.
+  if (is_new) indexed.key = key;
+  indexed.exists = true;
+  indexed.payload = payload;
   ++payloads_;
   bytes_ += payload->size();
-  AddChange(key, std::move(payload));
+  Hold(payload->size(), payload->size() <= options_.small_bytes);
+  AddChange(&indexed, std::move(payload));
   return absl::OkStatus();
 }
 
 absl::StatusOr<PendingWrites::Found> PendingWrites::Get(const PayloadKey& key) const {
-  const auto latest = latest_.find(key);
-  if (latest != latest_.end() && latest->second.payload != nullptr) return Found{latest->second.payload, {}};
-  const Durable* durable = latest == latest_.end() ? FindDurable(key) : nullptr;
-  if (durable == nullptr) return absl::NotFoundError(absl::StrCat(DescribePayload(key), " has no payload"));
-  return Found{durable->cached, durable->place};
+  const auto found = index_.find(key);
+  if (found == index_.end() || !found->second.exists) {
+    return absl::NotFoundError(absl::StrCat(DescribePayload(key), " has no payload"));
+  }
+  return Found{found->second.payload, found->second.place};
 }
 
 void PendingWrites::Erase(const PayloadKey& key) {
-  const absl::StatusOr<Found> found = Get(key);
-  if (!found.ok()) return;
+  const auto found = index_.find(key);
+  if (found == index_.end() || !found->second.exists) return;
+  IndexedPayload& indexed = found->second;
   --payloads_;
-  bytes_ -= found->in_memory != nullptr ? found->in_memory->size() : found->place.size_bytes;
-  AddChange(key, nullptr);
+  bytes_ -= indexed.payload != nullptr ? indexed.payload->size() : indexed.place.size_bytes;
+  Uncache(&indexed);
+  indexed.exists = false;
+  indexed.payload.reset();
+  AddChange(&indexed, nullptr);
+}
+
+void PendingWrites::AddChange(IndexedPayload* indexed, Payload payload) {
+  ++indexed->pending;
+  open_.changes.push_back({indexed, std::move(payload)});
+}
+
+void PendingWrites::Hold(uint64_t bytes, bool is_small) {
+  open_.held_bytes += bytes;
+  held_bytes_ += bytes;
+  if (!is_small) return;
+  open_.held_small_bytes += bytes;
+  held_small_bytes_ += bytes;
 }
 
 uint64_t PendingWrites::EndWrite(std::vector<StoreRecord> records) {
-  uint64_t record_bytes = 0;
-  for (const StoreRecord& record : records) {
-    record_bytes += record.key.size() + (record.value.has_value() ? record.value->size() : 0);
-  }
+  for (const StoreRecord& record : records) Hold(SizeOf(record), true);
   open_.records = std::move(records);
-  open_.held_bytes += record_bytes;
-  held_bytes_ += record_bytes;
-  ended_.push_back(std::exchange(open_, PendingWrite()));
-  return ++last_write_;
+  open_.last_write = ++last_write_;
+  if (ended_.empty() || ended_.back().held_bytes + open_.held_bytes > options_.group_bytes) {
+    ended_.push_back(std::exchange(open_, Gathered()));
+    return last_write_;
+  }
+  Gathered& last = ended_.back();
+  last.last_write = last_write_;
+  last.held_bytes += open_.held_bytes;
+  last.held_small_bytes += open_.held_small_bytes;
+  std::move(open_.changes.begin(), open_.changes.end(), std::back_inserter(last.changes));
+  std::move(open_.records.begin(), open_.records.end(), std::back_inserter(last.records));
+  open_.changes.clear();
+  open_.records.clear();
+  open_.held_bytes = 0;
+  open_.held_small_bytes = 0;
+  DropReplacedRecords(&last);
+  return last_write_;
 }
 
-WriteGroup PendingWrites::TakeGroup(uint64_t limit_bytes) {
-  WriteGroup group;
-  std::vector<PendingWrite> writes;
-  while (!ended_.empty() && (writes.empty() || group.held_bytes + ended_.front().held_bytes <= limit_bytes)) {
-    group.held_bytes += ended_.front().held_bytes;
-    writes.push_back(std::move(ended_.front()));
-    ended_.pop_front();
-  }
-  if (writes.empty()) return group;
-  group.last_write = last_write_ - ended_.size();
+void PendingWrites::DropReplacedRecords(Gathered* gathered) {
+  // Only where the disk stands still for long; twice what was distinct, so that looking costs little by the record.
+  if (gathered->records.size() < std::max(kManyRecords, 2 * gathered->distinct_records)) return;
+  uint64_t dropped_bytes = 0;
+  for (const StoreRecord& record : gathered->records) dropped_bytes += SizeOf(record);
+  gathered->records = LastOfEach(std::move(gathered->records));
+  for (const StoreRecord& record : gathered->records) dropped_bytes -= SizeOf(record);
+  gathered->distinct_records = gathered->records.size();
+  gathered->held_bytes -= dropped_bytes;
+  gathered->held_small_bytes -= dropped_bytes;
+  held_bytes_ -= dropped_bytes;
+  held_small_bytes_ -= dropped_bytes;
+}
 
-  // Backwards: only the last change of a key counts.
-  absl::flat_hash_set<PayloadKey> seen;
-  absl::flat_hash_set<std::string> seen_records;
-  const bool several = writes.size() > 1;
-  for (auto write = writes.rbegin(); write != writes.rend(); ++write) {
-    for (auto change = write->changes.rbegin(); change != write->changes.rend(); ++change) {
-      if (group.last_change == 0) group.last_change = change->number;
-      if (!seen.insert(change->key).second) continue;
-      group.touched.push_back(change->key);
-      if (const PayloadPlace* place = DurablePlace(change->key)) group.erased.push_back({change->key, *place});
-      if (change->payload != nullptr) group.puts.push_back({change->key, std::move(change->payload), {}});
+// ---- the store's writer ---------------------------------------------------------------------------------------------
+
+PendingWrites::Gathered PendingWrites::TakeGathered() {
+  if (ended_.empty()) return Gathered();
+  Gathered gathered = std::move(ended_.front());
+  ended_.pop_front();
+  return gathered;
+}
+
+WriteGroup PendingWrites::MakeGroup(Gathered gathered) {
+  WriteGroup group;
+  group.last_write = gathered.last_write;
+  group.held_bytes = gathered.held_bytes;
+  group.held_small_bytes = gathered.held_small_bytes;
+  group.records = LastOfEach(std::move(gathered.records));
+  // Backwards: only the last change of a payload counts.
+  for (auto change = gathered.changes.rbegin(); change != gathered.changes.rend(); ++change) {
+    IndexedPayload* const indexed = change->indexed;
+    if (indexed->group == group.last_write) {
+      ++indexed->changes_in_group;
+      continue;
     }
-    for (auto record = write->records.rbegin(); record != write->records.rend(); ++record) {
-      // A single write may name a key twice, too: the later one holds.
-      if ((several || write->records.size() > 1) && !seen_records.insert(record->key).second) continue;
-      group.records.push_back(std::move(*record));
-    }
+    indexed->group = group.last_write;
+    indexed->changes_in_group = 1;
+    group.touched.push_back(indexed);
+    if (indexed->place.list != 0) group.erased.push_back({indexed, indexed->place});
+    if (change->payload != nullptr) group.puts.push_back({indexed, std::move(change->payload), {}});
   }
-  // Ascending, as the database likes it: each key goes beside the one before.
-  const auto by_key = [](const auto& a, const auto& b) { return Order(a.key) < Order(b.key); };
-  std::sort(group.puts.begin(), group.puts.end(), by_key);
-  std::sort(group.erased.begin(), group.erased.end(), by_key);
-  std::sort(group.records.begin(), group.records.end(),
-            [](const StoreRecord& a, const StoreRecord& b) { return a.key < b.key; });
+  std::reverse(group.puts.begin(), group.puts.end());
+  SortByPlace(&group.erased);
   return group;
 }
 
 void PendingWrites::OnDurable(const WriteGroup& group) {
-  for (const WriteGroup::Erased& erased : group.erased) EraseDurable(erased.key);
-  for (const WriteGroup::Put& put : group.puts) {
-    Durable& durable = durable_[put.key];
-    durable.place = put.place;
-    if (put.place.is_inline()) Cache(put.key, &durable, put.payload);
+  for (const WriteGroup::Erased& erased : group.erased) erased.indexed->place = PayloadPlace();
+  for (const WriteGroup::Put& put : group.puts) put.indexed->place = put.place;
+  for (IndexedPayload* const indexed : group.touched) {
+    indexed->pending -= indexed->changes_in_group;
+    // A later change has its own bytes.
+    if (indexed->pending > 0) continue;
+    if (!indexed->exists) {
+      const PayloadKey key = indexed->key;
+      index_.erase(key);
+    } else if (indexed->place.is_bundled()) {
+      Cache(indexed);
+    } else {
+      indexed->payload.reset();
+    }
   }
-  for (const PayloadKey& key : group.touched) {
-    const auto latest = latest_.find(key);
-    if (latest != latest_.end() && latest->second.number <= group.last_change) latest_.erase(latest);
-  }
-  LEEWAY_CHECK(held_bytes_ >= group.held_bytes) << "bytes of pending writes";
+  if (group.last_write == 0) OnGivenUp(group);
+  LEEWAY_CHECK(held_bytes_ >= group.held_bytes && held_small_bytes_ >= group.held_small_bytes)
+      << "bytes of pending writes";
   held_bytes_ -= group.held_bytes;
+  held_small_bytes_ -= group.held_small_bytes;
 }
 
-const PendingWrites::Durable* PendingWrites::FindDurable(const PayloadKey& key) const {
-  const auto found = durable_.find(key);
-  return found == durable_.end() ? nullptr : &found->second;
+IndexedPayload* PendingWrites::FindDurable(const PayloadKey& key) {
+  const auto found = index_.find(key);
+  return found == index_.end() || found->second.place.list == 0 ? nullptr : &found->second;
 }
 
-const PayloadPlace* PendingWrites::DurablePlace(const PayloadKey& key) const {
-  const Durable* durable = FindDurable(key);
-  return durable == nullptr ? nullptr : &durable->place;
-}
-
-void PendingWrites::EraseDurable(const PayloadKey& key) {
-  const auto found = durable_.find(key);
-  if (found == durable_.end()) return;
-  if (found->second.cached != nullptr) cached_bytes_ -= found->second.cached->size();
-  durable_.erase(found);
-}
-
-void PendingWrites::Cache(const PayloadKey& key, Durable* durable, Payload payload) {
-  cached_bytes_ += payload->size();
-  durable->cached = std::move(payload);
-  cached_.push_back(key);
-  while (cached_bytes_ > cached_bytes_limit_ || cached_.size() > kMaxCached) {
-    const auto oldest = durable_.find(cached_.front());
-    cached_.pop_front();
-    if (oldest == durable_.end() || oldest->second.cached == nullptr) continue;
-    cached_bytes_ -= oldest->second.cached->size();
-    oldest->second.cached.reset();
+void PendingWrites::OnRewriting(const WriteGroup& group) {
+  for (const WriteGroup::Put& put : group.puts) {
+    // Else it is in memory, or going.
+    if (put.indexed->pending == 0 && put.indexed->cached_as == 0) put.indexed->payload = put.payload;
   }
+}
+
+void PendingWrites::OnGivenUp(const WriteGroup& group) {
+  for (const WriteGroup::Put& put : group.puts) {
+    if (put.indexed->pending == 0 && put.indexed->cached_as == 0) put.indexed->payload.reset();
+  }
+}
+
+void PendingWrites::Cache(IndexedPayload* indexed) {
+  cached_bytes_ += indexed->payload->size();
+  cached_.push_back(indexed);
+  indexed->cached_as = first_cached_ + cached_.size() - 1;
+  while (cached_bytes_ > options_.cached_bytes || cached_.size() > kMaxCached) {
+    if (IndexedPayload* const oldest = cached_.front()) {
+      Uncache(oldest);
+      oldest->payload.reset();
+    }
+    cached_.pop_front();
+    ++first_cached_;
+  }
+}
+
+void PendingWrites::Uncache(IndexedPayload* indexed) {
+  if (indexed->cached_as == 0) return;
+  cached_bytes_ -= indexed->payload->size();
+  cached_[indexed->cached_as - first_cached_] = nullptr;
+  indexed->cached_as = 0;
 }
 
 }  // namespace leeway

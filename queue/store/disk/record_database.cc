@@ -21,7 +21,7 @@ namespace leeway {
 namespace {
 
 constexpr uint64_t kMebibyte = 1 << 20;
-constexpr char kInlineFamily[] = "inline";
+constexpr char kBundleFamily[] = "bundles";
 
 // A reader beside a running queue may meet a file that has just been replaced.
 constexpr int kReadOnlyAttempts = 5;
@@ -74,7 +74,7 @@ std::vector<rocksdb::ColumnFamilyDescriptor> Families() {
   records.write_buffer_size = 16 * kMebibyte;
   rocksdb::ColumnFamilyOptions payloads = family;
   payloads.write_buffer_size = 32 * kMebibyte;
-  return {{rocksdb::kDefaultColumnFamilyName, records}, {kInlineFamily, payloads}};
+  return {{rocksdb::kDefaultColumnFamilyName, records}, {kBundleFamily, payloads}};
 }
 
 }  // namespace
@@ -83,12 +83,12 @@ std::vector<rocksdb::ColumnFamilyDescriptor> Families() {
 struct RecordDatabase::Opened {
   std::unique_ptr<rocksdb::DB> database;
   rocksdb::ColumnFamilyHandle* records = nullptr;
-  rocksdb::ColumnFamilyHandle* payloads = nullptr;
+  rocksdb::ColumnFamilyHandle* bundles = nullptr;
 
   ~Opened() {
     if (database == nullptr) return;
     database->DestroyColumnFamilyHandle(records).PermitUncheckedError();
-    database->DestroyColumnFamilyHandle(payloads).PermitUncheckedError();
+    database->DestroyColumnFamilyHandle(bundles).PermitUncheckedError();
     database->Close().PermitUncheckedError();
   }
 };
@@ -96,7 +96,7 @@ struct RecordDatabase::Opened {
 RecordDatabase::RecordDatabase(const Options& options)
     : options_(options), env_(rocksdb::NewCompositeEnv(options.file_system)) {}
 
-RecordDatabase::~RecordDatabase() { Exchange(nullptr); }
+RecordDatabase::~RecordDatabase() { Close(); }
 
 absl::StatusOr<std::unique_ptr<RecordDatabase>> RecordDatabase::Open(const Options& options) {
   std::unique_ptr<RecordDatabase> database(new RecordDatabase(options));
@@ -132,7 +132,7 @@ absl::StatusOr<std::shared_ptr<RecordDatabase::Opened>> RecordDatabase::OpenIn(M
       *opened = std::make_shared<Opened>();
       (*opened)->database.reset(database);
       (*opened)->records = handles[0];
-      (*opened)->payloads = handles[1];
+      (*opened)->bundles = handles[1];
     }
     return FromRocksDb(status, absl::StrCat("open ", options_.directory));
   };
@@ -154,23 +154,44 @@ std::shared_ptr<RecordDatabase::Opened> RecordDatabase::current() const {
   return current_;
 }
 
-std::shared_ptr<RecordDatabase::Opened> RecordDatabase::Exchange(std::shared_ptr<Opened> opened) {
-  MutexLock lock(&mutex_);
-  return std::exchange(current_, std::move(opened));
+void RecordDatabase::Exchange(std::shared_ptr<Opened> opened) {
+  {
+    MutexLock lock(&mutex_);
+    std::swap(current_, opened);
+    // Once it is exchanged, users only go.
+    while (opened != nullptr && opened.use_count() > 1) read_.WaitFor(&mutex_, absl::Seconds(1));
+  }
 }
 
 absl::Status RecordDatabase::Write(const WriteGroup& group) {
   const std::shared_ptr<Opened> opened = current();
   rocksdb::WriteBatch batch;
-  for (const WriteGroup::Erased& erased : group.erased) {
-    const std::string key = EncodePlaceKey(erased.key);
-    batch.Delete(opened->records, key).PermitUncheckedError();
-    if (erased.place.is_inline()) batch.Delete(opened->payloads, key).PermitUncheckedError();
+  for (const WriteGroup::EndedList& list : group.ended_lists) {
+    if (!list.ended.empty()) {
+      batch.Put(opened->records, EndedKey(list.number), list.ended).PermitUncheckedError();
+      continue;
+    }
+    batch.Delete(opened->records, ListKey(list.number)).PermitUncheckedError();
+    batch.Delete(opened->records, EndedKey(list.number)).PermitUncheckedError();
+    if (list.is_bundle) batch.Delete(opened->bundles, BundleKey(list.number)).PermitUncheckedError();
   }
-  for (const WriteGroup::Put& put : group.puts) {
-    const std::string key = EncodePlaceKey(put.key);
-    batch.Put(opened->records, key, EncodePlace(put.place)).PermitUncheckedError();
-    if (put.place.is_inline()) batch.Put(opened->payloads, key, *put.payload).PermitUncheckedError();
+  std::vector<rocksdb::Slice> parts;
+  for (const WriteGroup::List& list : group.lists) {
+    ListEncoder encoder(list.segment, list.offset);
+    parts.clear();
+    for (size_t i = list.begin; i < list.end; ++i) {
+      const WriteGroup::Put& put = group.puts[i];
+      encoder.Add(put.indexed->key, put.place.size_bytes, put.place.hash);
+      parts.emplace_back(*put.payload);
+    }
+    batch.Put(opened->records, ListKey(list.number), encoder.bytes()).PermitUncheckedError();
+    if (list.segment != 0) continue;
+    const std::string key = BundleKey(list.number);
+    const rocksdb::Slice key_slice(key);
+    batch
+        .Put(opened->bundles, rocksdb::SliceParts(&key_slice, 1),
+             rocksdb::SliceParts(parts.data(), static_cast<int>(parts.size())))
+        .PermitUncheckedError();
   }
   for (const StoreRecord& record : group.records) {
     if (record.value.has_value()) {
@@ -186,8 +207,7 @@ absl::Status RecordDatabase::Write(const WriteGroup& group) {
 }
 
 absl::Status RecordDatabase::Reopen() {
-  // While the database is closed, readers use one opened for reading only. Nobody keeps what was exchanged away: reads
-  // hold the lock. So both old databases are closed where they are let go of here.
+  // While the database is closed, readers use one opened for reading only.
   LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> for_reading, OpenIn(Mode::kRead));
   Exchange(std::move(for_reading));
   LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> reopened, OpenForWriting());
@@ -201,12 +221,18 @@ absl::StatusOr<std::shared_ptr<RecordDatabase::Opened>> RecordDatabase::OpenForW
   return opened;
 }
 
-absl::StatusOr<std::string> RecordDatabase::ReadInline(const PayloadKey& key) const {
-  MutexLock lock(&mutex_);
+absl::StatusOr<std::string> RecordDatabase::ReadBundle(uint64_t list) const {
+  std::shared_ptr<Opened> opened = current();
+  if (opened == nullptr) return absl::FailedPreconditionError(absl::StrCat(options_.directory, " was closed"));
   std::string bytes;
   const absl::Status status =
-      FromRocksDb(current_->database->Get(rocksdb::ReadOptions(), current_->payloads, EncodePlaceKey(key), &bytes),
-                  absl::StrCat("read ", DescribePayload(key), " from ", options_.directory));
+      FromRocksDb(opened->database->Get(rocksdb::ReadOptions(), opened->bundles, BundleKey(list), &bytes),
+                  absl::StrCat("read bundle ", list, " from ", options_.directory));
+  {
+    MutexLock lock(&mutex_);
+    opened.reset();
+    read_.NotifyAll();
+  }
   if (absl::IsNotFound(status)) return absl::DataLossError(status.message());
   if (!status.ok()) return status;
   return bytes;

@@ -17,11 +17,11 @@ class FileSystem;
 
 namespace leeway {
 
-// The RocksDB part of a store: records, places of payloads, and small payloads themselves (column family "inline").
+// The RocksDB part of a store: records, lists of payloads, and bundles of small payloads (column family "bundles").
 // Every write is one synced batch. After a write has failed the database takes no more until it was reopened; reading
 // goes on meanwhile.
 //
-// Threads: ReadInline and stored_bytes from any thread; the rest one call at a time (the store's writer). Blocking: all
+// Threads: ReadBundle from any thread; the rest one call at a time (the store's writer). Blocking: all
 // wait for the disk. Errors: RESOURCE_EXHAUSTED = no space, DATA_LOSS = damaged, INTERNAL = the disk failed.
 class RecordDatabase {
  public:
@@ -35,14 +35,16 @@ class RecordDatabase {
   static absl::StatusOr<std::unique_ptr<RecordDatabase>> Open(const Options& options);
   ~RecordDatabase();
 
-  // What a group changes, at once. Payloads whose place is in a segment must be synced there.
+  // What a placed group changes, at once. Payloads whose place is in a segment must be synced there.
   absl::Status Write(const WriteGroup& group);
   // After a failed Write. What the log holds is written anew, since after a failed sync the system's cached pages may
   // differ from the disk's; only where there is no space for that, the log is kept.
   absl::Status Reopen();
 
-  // A small payload's bytes, unverified. DATA_LOSS = they are not there.
-  absl::StatusOr<std::string> ReadInline(const PayloadKey& key) const;
+  // A bundle's bytes, unverified. DATA_LOSS = they are not there; FAILED_PRECONDITION = it was closed.
+  absl::StatusOr<std::string> ReadBundle(uint64_t list) const;
+  // Only ReadBundle may be called afterwards. Waits for those in progress.
+  void Close() { Exchange(nullptr); }
 
   using Visitor = std::function<absl::Status(absl::string_view key, absl::string_view value)>;
   // Keys from `begin` to before `end`, ascending. The first error of `visit` ends it.
@@ -59,15 +61,16 @@ class RecordDatabase {
   absl::StatusOr<std::shared_ptr<Opened>> OpenIn(Mode mode) const;
   absl::StatusOr<std::shared_ptr<Opened>> OpenForWriting() const;
   std::shared_ptr<Opened> current() const;
-  // Returns what was current.
-  std::shared_ptr<Opened> Exchange(std::shared_ptr<Opened> opened);
+  // Closes what was current, when nobody reads it any more.
+  void Exchange(std::shared_ptr<Opened> opened);
 
   const Options options_;
   // Outlives every database opened in it.
   const std::unique_ptr<rocksdb::Env> env_;
   uint64_t logged_bytes_ = 0;
   mutable Mutex mutex_;
-  // Never null after Open.
+  mutable CondVar read_;
+  // Null when closed.
   std::shared_ptr<Opened> current_ LEEWAY_GUARDED_BY(mutex_);
 };
 

@@ -1,12 +1,17 @@
 #include "queue/store/disk/segment_table.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/status_macros.h"
 
 namespace leeway {
 namespace {
 
-// Segments of garbage that are not worth the writing.
-constexpr uint64_t kSlackSegments = 4;
+bool HasEnded(const std::string& ended, uint32_t index) {
+  return (static_cast<uint8_t>(ended[index / 8]) >> (index % 8) & 1) != 0;
+}
+void SetEnded(uint32_t index, std::string* ended) { (*ended)[index / 8] |= static_cast<char>(1 << (index % 8)); }
 
 }  // namespace
 
@@ -17,20 +22,30 @@ void SegmentTable::OnCreated(uint64_t segment, uint64_t file_bytes) {
   file_bytes_ += file_bytes;
 }
 
-void SegmentTable::OnReferred(uint64_t segment, const PayloadKey& key, uint64_t size_bytes) {
-  Segment& entry = segments_.at(segment);
-  entry.live_bytes += size_bytes;
-  ++entry.live_payloads;
-  entry.keys.push_back(key);
-  live_bytes_ += size_bytes;
+void SegmentTable::OnListed(uint64_t segment, uint64_t list, std::vector<PayloadKey> keys, uint64_t live_bytes) {
+  const auto [entry, is_new] = lists_.try_emplace(list);
+  LEEWAY_CHECK(is_new) << "list " << list << " exists already";
+  entry->second.segment = segment;
+  entry->second.ended.resize((keys.size() + 7) / 8);
+  entry->second.live_payloads = keys.size();
+  Segment& where = segments_.at(segment);
+  where.live_payloads += keys.size();
+  where.live_bytes += live_bytes;
+  where.lists.push_back(list);
+  live_bytes_ += live_bytes;
+  entry->second.keys = std::move(keys);
 }
 
-void SegmentTable::OnReleased(uint64_t segment, uint64_t size_bytes) {
-  Segment& entry = segments_.at(segment);
-  LEEWAY_CHECK(entry.live_payloads > 0 && entry.live_bytes >= size_bytes) << "segment " << segment;
-  entry.live_bytes -= size_bytes;
-  --entry.live_payloads;
+void SegmentTable::OnEnded(uint64_t list, uint32_t index, uint64_t size_bytes) {
+  const auto found = lists_.find(list);
+  LEEWAY_CHECK(found != lists_.end() && !HasEnded(found->second.ended, index)) << "payload " << index << " of " << list;
+  SetEnded(index, &found->second.ended);
+  Segment& segment = segments_.at(found->second.segment);
+  LEEWAY_CHECK(segment.live_payloads > 0 && segment.live_bytes >= size_bytes) << "segment " << found->second.segment;
+  segment.live_bytes -= size_bytes;
+  --segment.live_payloads;
   live_bytes_ -= size_bytes;
+  if (--found->second.live_payloads == 0) lists_.erase(found);
 }
 
 void SegmentTable::OnSealed(uint64_t segment, uint64_t file_bytes) {
@@ -57,22 +72,44 @@ std::vector<uint64_t> SegmentTable::Removable() const {
   return removable;
 }
 
-std::optional<uint64_t> SegmentTable::WantsRewriting() const {
-  if (file_bytes_ <= 2 * live_bytes_ + kSlackSegments * segment_bytes_) return std::nullopt;
-  const std::pair<const uint64_t, Segment>* emptiest = nullptr;
-  for (const auto& entry : segments_) {
-    const Segment& segment = entry.second;
+std::vector<uint64_t> SegmentTable::WantRewriting(uint64_t limit_bytes) const {
+  if (file_bytes_ <= 2 * live_bytes_ + slack_bytes_) return {};
+  // By the live part.
+  std::vector<std::pair<double, uint64_t>> half_empty;
+  for (const auto& [number, segment] : segments_) {
     if (!segment.is_sealed || segment.is_damaged || segment.live_payloads == 0) continue;
-    // live / size of the two, without dividing.
-    if (emptiest == nullptr || static_cast<double>(segment.live_bytes) * emptiest->second.file_bytes <
-                                   static_cast<double>(emptiest->second.live_bytes) * segment.file_bytes) {
-      emptiest = &entry;
-    }
+    if (2 * segment.live_bytes > segment.file_bytes || segment.file_bytes == 0) continue;
+    half_empty.emplace_back(static_cast<double>(segment.live_bytes) / static_cast<double>(segment.file_bytes), number);
   }
-  if (emptiest == nullptr || 2 * emptiest->second.live_bytes > emptiest->second.file_bytes) return std::nullopt;
-  return emptiest->first;
+  std::sort(half_empty.begin(), half_empty.end());
+  std::vector<uint64_t> wanted;
+  uint64_t bytes = 0;
+  for (const auto& [part, number] : half_empty) {
+    bytes += segments_.at(number).live_bytes;
+    if (!wanted.empty() && bytes > limit_bytes) break;
+    wanted.push_back(number);
+  }
+  return wanted;
 }
 
-const std::vector<PayloadKey>& SegmentTable::KeysOf(uint64_t segment) const { return segments_.at(segment).keys; }
+std::vector<PayloadKey> SegmentTable::KeysOf(uint64_t segment) const {
+  std::vector<PayloadKey> living;
+  for (const uint64_t number : segments_.at(segment).lists) {
+    const auto list = lists_.find(number);
+    if (list == lists_.end()) continue;
+    for (uint32_t i = 0; i < list->second.keys.size(); ++i) {
+      if (!HasEnded(list->second.ended, i)) living.push_back(list->second.keys[i]);
+    }
+  }
+  return living;
+}
+
+std::string SegmentTable::EndedWith(uint64_t list, absl::Span<const uint32_t> indices) const {
+  const List& entry = lists_.at(list);
+  if (indices.size() == entry.live_payloads) return "";
+  std::string ended = entry.ended;
+  for (const uint32_t index : indices) SetEnded(index, &ended);
+  return ended;
+}
 
 }  // namespace leeway

@@ -3,28 +3,30 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
+#include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "queue/store/queue_store.h"
 
 namespace leeway {
 
-// How much of each segment file is still wanted, and from that which files may go and which should be rewritten. A
-// plain class: no files, no threads.
+// What is still wanted of each segment: a segment file, or (in a table of their own) a bundle, and of the lists of
+// payloads that lie in them. From that, what may go and what should be rewritten. A plain class: no files, no threads.
 //
-// Bound: after what it asks for has been done, the files hold at most twice their live bytes plus four segments.
+// Bound: after what it asks for has been done, the segments hold at most twice their live bytes plus the slack.
 class SegmentTable {
  public:
-  explicit SegmentTable(uint64_t segment_bytes) : segment_bytes_(segment_bytes) {}
+  explicit SegmentTable(uint64_t slack_bytes) : slack_bytes_(slack_bytes) {}
 
-  // A file that is being written, or is kept ready.
+  // A segment that is being written, or is kept ready.
   void OnCreated(uint64_t segment, uint64_t file_bytes);
-  // A durable reference to a payload in it.
-  void OnReferred(uint64_t segment, const PayloadKey& key, uint64_t size_bytes);
-  // The reference is durably gone.
-  void OnReleased(uint64_t segment, uint64_t size_bytes);
-  // Nothing will be appended any more; what the file takes now.
+  // A durable list of payloads in it; all of them live.
+  void OnListed(uint64_t segment, uint64_t list, std::vector<PayloadKey> keys, uint64_t live_bytes);
+  // A payload of a list has durably ended; the list goes with its last.
+  void OnEnded(uint64_t list, uint32_t index, uint64_t size_bytes);
+  // Nothing will be appended any more; what the segment takes now.
   void OnSealed(uint64_t segment, uint64_t file_bytes);
   // It holds damaged bytes: rewriting would only give them a new place.
   void OnDamaged(uint64_t segment);
@@ -32,17 +34,18 @@ class SegmentTable {
 
   // Sealed and without a live payload, ascending.
   std::vector<uint64_t> Removable() const;
-  // The emptiest sealed and undamaged segment, when the files hold too much garbage.
-  std::optional<uint64_t> WantsRewriting() const;
-  // All that were ever referred to in it; who still lives there is the caller's to know.
-  const std::vector<PayloadKey>& KeysOf(uint64_t segment) const;
+  // The emptiest sealed and undamaged segments when there is too much garbage, emptiest first: one at least, else up to
+  // `limit_bytes` of live bytes.
+  std::vector<uint64_t> WantRewriting(uint64_t limit_bytes) const;
+  // Living payloads.
+  std::vector<PayloadKey> KeysOf(uint64_t segment) const;
+  // Which payloads of the list have ended when those of `indices` (which live) have too, a bit each; empty = all.
+  std::string EndedWith(uint64_t list, absl::Span<const uint32_t> indices) const;
   bool Contains(uint64_t segment) const { return segments_.contains(segment); }
 
   uint64_t live_bytes() const { return live_bytes_; }
   uint64_t file_bytes() const { return file_bytes_; }
   uint64_t segments() const { return segments_.size(); }
-  // 0 = there is none.
-  uint64_t last_segment() const { return segments_.empty() ? 0 : segments_.rbegin()->first; }
 
  private:
   struct Segment {
@@ -51,11 +54,19 @@ class SegmentTable {
     uint64_t live_payloads = 0;
     bool is_sealed = false;
     bool is_damaged = false;
+    // Some may be gone.
+    std::vector<uint64_t> lists;
+  };
+  struct List {
+    uint64_t segment = 0;
     std::vector<PayloadKey> keys;
+    std::string ended;
+    uint64_t live_payloads = 0;
   };
 
-  const uint64_t segment_bytes_;
+  const uint64_t slack_bytes_;
   std::map<uint64_t, Segment> segments_;
+  absl::flat_hash_map<uint64_t, List> lists_;
   // Sums over all.
   uint64_t live_bytes_ = 0;
   uint64_t file_bytes_ = 0;
