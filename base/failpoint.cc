@@ -16,18 +16,19 @@
 namespace leeway {
 namespace {
 
-enum class Action { kKill, kHang, kDelay, kError };
+enum class Action { kKill, kHang, kDelay, kWaitFor, kError };
 
 struct Armed {
   Action action = Action::kKill;
   int delay_ms = 0;
+  std::string file;
   // 0 = every hit.
   int at_hit = 0;
 };
 
 struct Registry {
   Mutex mutex;
-  std::map<std::string, Armed> armed LEEWAY_GUARDED_BY(mutex);
+  std::multimap<std::string, Armed> armed LEEWAY_GUARDED_BY(mutex);
   std::map<std::string, int> hits LEEWAY_GUARDED_BY(mutex);
 };
 
@@ -47,8 +48,9 @@ Registry* TheRegistry() {
 
 absl::StatusOr<std::pair<std::string, Armed>> ParseOne(absl::string_view item) {
   const auto bad = [&] {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "failpoint \"", item, "\": expected name=kill|hang|error|delay:MILLISECONDS with an optional @hit"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("failpoint \"", item,
+                     "\": expected name=kill|hang|error|delay:MILLISECONDS|wait_for:FILE with an optional @hit"));
   };
   const std::pair<absl::string_view, absl::string_view> name_and_action = absl::StrSplit(item, absl::MaxSplits('=', 1));
   const std::vector<absl::string_view> action_and_hit = absl::StrSplit(name_and_action.second, '@');
@@ -61,6 +63,10 @@ absl::StatusOr<std::pair<std::string, Armed>> ParseOne(absl::string_view item) {
   if (action.first == "delay") {
     armed.action = Action::kDelay;
     if (!absl::SimpleAtoi(action.second, &armed.delay_ms) || armed.delay_ms < 0) return bad();
+  } else if (action.first == "wait_for") {
+    armed.action = Action::kWaitFor;
+    armed.file = std::string(action.second);
+    if (armed.file.empty()) return bad();
   } else if (action.first == "kill") {
     armed.action = Action::kKill;
   } else if (action.first == "hang") {
@@ -73,8 +79,8 @@ absl::StatusOr<std::pair<std::string, Armed>> ParseOne(absl::string_view item) {
   return std::make_pair(std::string(name_and_action.first), armed);
 }
 
-absl::StatusOr<std::map<std::string, Armed>> Parse(absl::string_view specification) {
-  std::map<std::string, Armed> armed;
+absl::StatusOr<std::multimap<std::string, Armed>> Parse(absl::string_view specification) {
+  std::multimap<std::string, Armed> armed;
   for (absl::string_view item : absl::StrSplit(specification, ',', absl::SkipEmpty())) {
     LEEWAY_ASSIGN_OR_RETURN(auto parsed, ParseOne(item));
     armed.insert(std::move(parsed));
@@ -87,6 +93,25 @@ absl::Status ArmIn(Registry* registry, absl::string_view specification) {
   MutexLock lock(&registry->mutex);
   registry->armed = std::move(armed);
   registry->hits.clear();
+  return absl::OkStatus();
+}
+
+absl::Status Act(const char* name, const Armed& armed) {
+  switch (armed.action) {
+    case Action::kKill:
+      kill(getpid(), SIGKILL);
+      while (true) pause();
+    case Action::kHang:
+      while (true) pause();
+    case Action::kDelay:
+      std::this_thread::sleep_for(std::chrono::milliseconds(armed.delay_ms));
+      return absl::OkStatus();
+    case Action::kWaitFor:
+      while (access(armed.file.c_str(), F_OK) != 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return absl::OkStatus();
+    case Action::kError:
+      return absl::InternalError(absl::StrCat("failpoint ", name));
+  }
   return absl::OkStatus();
 }
 
@@ -109,28 +134,17 @@ namespace internal {
 
 absl::Status FailpointReached(const char* name) {
   Registry* registry = TheRegistry();
-  Armed armed;
+  std::vector<Armed> due;
   {
     MutexLock lock(&registry->mutex);
     if (registry->armed.empty()) return absl::OkStatus();
     const int hit = ++registry->hits[name];
-    const auto found = registry->armed.find(name);
-    if (found == registry->armed.end()) return absl::OkStatus();
-    armed = found->second;
-    if (armed.at_hit != 0 && armed.at_hit != hit) return absl::OkStatus();
+    const auto [begin, end] = registry->armed.equal_range(name);
+    for (auto armed = begin; armed != end; ++armed) {
+      if (armed->second.at_hit == 0 || armed->second.at_hit == hit) due.push_back(armed->second);
+    }
   }
-  switch (armed.action) {
-    case Action::kKill:
-      kill(getpid(), SIGKILL);
-      while (true) pause();
-    case Action::kHang:
-      while (true) pause();
-    case Action::kDelay:
-      std::this_thread::sleep_for(std::chrono::milliseconds(armed.delay_ms));
-      return absl::OkStatus();
-    case Action::kError:
-      return absl::InternalError(absl::StrCat("failpoint ", name));
-  }
+  for (const Armed& armed : due) LEEWAY_RETURN_IF_ERROR(Act(name, armed));
   return absl::OkStatus();
 }
 

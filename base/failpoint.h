@@ -8,8 +8,10 @@
 //   LEEWAY_FAILPOINT_STATUS("store_write");                  // may also make the function return an error
 //
 // Armed by the environment variable LEEWAY_FAILPOINTS of the process, or by FailpointArm in a test:
-//   name=action[@hit][,name=action...]     action: kill | hang | delay:MILLISECONDS | error
-// `@3` acts at the third hit only; without it at every hit.
+//   name=action[@hit][,name=action...]     action: kill | hang | delay:MILLISECONDS | wait_for:FILE | error
+// `@3` acts at the third hit only; without it at every hit. A name may stand several times. `wait_for` goes on once the
+// file exists (its path without ',' and '@'): the test decides how long the process stays there, not the machine's
+// speed.
 
 #include <string>
 #include <vector>

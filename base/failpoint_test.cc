@@ -1,5 +1,11 @@
 #include "base/failpoint.h"
 
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <thread>
+
 #include "base/status_macros.h"
 #include "gtest/gtest.h"
 
@@ -26,13 +32,41 @@ TEST_F(FailpointTest, ErrorAtTheNamedHitOnly) {
   EXPECT_EQ(FailpointHits("failpoint_test_point"), 3);
 }
 
+TEST_F(FailpointTest, ANameMayStandSeveralTimes) {
+  ASSERT_TRUE(
+      FailpointArm("failpoint_test_point=error@2,failpoint_test_point=delay:0,failpoint_test_point=error@4").ok());
+  EXPECT_TRUE(Guarded().ok());
+  EXPECT_FALSE(Guarded().ok());
+  EXPECT_TRUE(Guarded().ok());
+  EXPECT_FALSE(Guarded().ok());
+}
+
 TEST_F(FailpointTest, KillEndsTheProcessWithSigkill) {
   ASSERT_TRUE(FailpointArm("failpoint_test_point=kill").ok());
   EXPECT_EXIT(static_cast<void>(Guarded()), testing::KilledBySignal(SIGKILL), "");
 }
 
+TEST_F(FailpointTest, WaitsUntilTheFileIsThere) {
+  const std::string file = testing::TempDir() + "/failpoint_test_gate";
+  std::remove(file.c_str());
+  ASSERT_TRUE(FailpointArm("failpoint_test_point=wait_for:" + file + "@2").ok());
+  EXPECT_TRUE(Guarded().ok());
+  std::atomic<bool> is_through{false};
+  std::thread waiting([&] {
+    static_cast<void>(Guarded());
+    is_through = true;
+  });
+  while (FailpointHits("failpoint_test_point") < 2) std::this_thread::yield();
+  EXPECT_FALSE(is_through);
+  std::ofstream(file).close();
+  waiting.join();
+  EXPECT_TRUE(is_through);
+  std::remove(file.c_str());
+}
+
 TEST_F(FailpointTest, BadSpecificationsAreNamed) {
-  for (const char* bad : {"x", "=kill", "a=explode", "a=delay:x", "a=kill@0", "a=kill@1@2"}) {
+  for (const char* bad :
+       {"x", "=kill", "a=explode", "a=delay:x", "a=wait_for", "a=wait_for:@1", "a=kill@0", "a=kill@1@2"}) {
     EXPECT_EQ(FailpointArm(bad).code(), absl::StatusCode::kInvalidArgument) << bad;
   }
 }

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LEDGER_STATES = ("issued", "running", "ready", "leased", "trained", "settled", "filtered", "stale", "failed", "cancelled", "rewound")
@@ -56,15 +58,25 @@ def wait_until_gone(processes, timeout):
 
 
 class Job:
-    """One `leeway train`, in a run directory of its own below `parent`."""
+    """One `leeway train`, in a run directory of its own below `parent`.
 
-    def __init__(self, config, parent, name, overrides=(), environment=None):
+    stops_at: the trainer's first life stands still in each of these steps until go_on(). A test that disturbs a job "while it trains" says so by
+    them: however fast or slow the machine is, all workers take part, and the job is not over before.
+    """
+
+    started = []  # what main() ends, should a test fail
+
+    def __init__(self, config, parent, name, overrides=(), environment=None, stops_at=()):
         self.directory = pathlib.Path(parent) / name
         self.arguments = [
             program(), "train", str(ROOT / "configs" / config),
             f"run.directory={parent}", f"run.name={name}", *overrides,
         ]
         self.environment = {**os.environ, **(environment or {})}
+        self.gates = [(step, pathlib.Path(parent) / f"{name}.gate-{step}") for step in stops_at]
+        armed = [f"trainer_after_optimizer=wait_for:{gate}@{step}" for step, gate in self.gates]
+        if armed:
+            self.environment["LEEWAY_FAILPOINTS_TRAINER"] = ",".join([*filter(None, [self.environment.get("LEEWAY_FAILPOINTS_TRAINER")]), *armed])
         self.output_path = pathlib.Path(parent) / f"{name}.output"
         self.process = None
 
@@ -72,6 +84,18 @@ class Job:
         with open(self.output_path, "ab") as output:
             self.process = subprocess.Popen(
                 self.arguments, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        Job.started.append(self.process)
+        return self
+
+    def go_on(self):
+        """The trainer does not stop in the next one of `stops_at` any more."""
+        self.gates.pop(0)[1].touch()
+
+    def start_with(self, workers):
+        """Starts, and goes on from the first stop when so many workers are registered: a slow start is no part of the test."""
+        self.start()
+        self.wait_for(lambda job: all(job.registrations(f"rollout-{rank}") for rank in range(workers)), 60, "the start of all workers")
+        self.go_on()
         return self
 
     def wait(self, timeout):
@@ -129,16 +153,25 @@ class Job:
         path = self.directory / "logs" / f"{process}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def registrations(self, worker):
+        """(producer, epoch) of each time that the worker ("rollout-1") registered."""
+        return re.findall(rf"registered as {worker} \(producer (\d+), epoch (\d+)\)", self.log(worker))
+
     def wait_for(self, condition, timeout, what):
-        """Polls until condition(self) holds; fails when the job ends or time runs out before."""
+        """Polls until condition(self) holds; fails when the job ends or time runs out before. Returns what condition returned."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            if condition(self):
-                return
+            if found := condition(self):
+                return found
             if self.process.poll() is not None and not condition(self):
                 raise AssertionError(f"{self.directory.name}: ended (code {self.process.returncode}) before {what}; output ends:\n{self.tail()}")
             time.sleep(0.02)
         raise AssertionError(f"{self.directory.name}: {what} did not happen in {timeout} s; output ends:\n{self.tail()}")
+
+    def at_step(self, step, timeout=90):
+        """Waits for the end of the step, or of the one before the next stop."""
+        step = min([step, *(stop - 1 for stop, _ in self.gates[:1])])
+        self.wait_for(lambda job: job.steps_done() >= step, timeout, f"step {step}")
 
     def steps_done(self):
         path = self.directory / "metrics.jsonl"
@@ -232,6 +265,15 @@ class Skipped(Exception):
     """A test that this machine does not allow; says why."""
 
 
+def end_started_jobs():
+    """What a failed test left running. Children go with their launcher."""
+    for process in Job.started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    Job.started.clear()
+
+
 def main(tests):
     """Runs the named tests (all without arguments); prints one line each and a closing line."""
     chosen = sys.argv[1:] or list(tests)
@@ -246,6 +288,10 @@ def main(tests):
             print(f"skipped {name}: {reason}", flush=True)
         except AssertionError as error:
             failed += 1
-            print(f"FAILED  {name} ({time.monotonic() - started:.1f} s)\n{error}", flush=True)
+            print(f"FAILED  {name} ({time.monotonic() - started:.1f} s)\n{error or traceback.format_exc()}", flush=True)
+        except Exception:
+            failed += 1
+            print(f"FAILED  {name} ({time.monotonic() - started:.1f} s)\n{traceback.format_exc()}", flush=True)
+        end_started_jobs()
     print(f"{len(chosen) - failed - skipped} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     sys.exit(1 if failed else 0)

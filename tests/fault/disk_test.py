@@ -6,6 +6,7 @@ Each job trains a tiny model. Whatever happened to the disk, the history checker
 bytes of an undisturbed run.
 """
 
+import collections
 import contextlib
 import functools
 import os
@@ -20,51 +21,72 @@ import history_checker  # noqa: E402
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import leeway_run as lw  # noqa: E402
 
-STEPS, GROUPS = 30, 8
-# Pushes come all the time.
-PACE = {"LEEWAY_FAILPOINTS_TRAINER": "trainer_before_optimizer=delay:50", "LEEWAY_FAILPOINTS_ROLLOUT": "rollout_before_push=delay:15"}
-FAULT = 3.0  # seconds
+STEPS, GROUPS, EPISODES = 30, 8, 4
+# A fault at step 5 meets a job at work. It is not over before the fault is: the trainer stands in the last step until finish().
+PACE = {"LEEWAY_FAILPOINTS_TRAINER": "trainer_before_optimizer=delay:20"}
+FAULT = 1.2  # seconds; a refused push is tried again after one
 
 
-def common(budget):
-    return [f"trainer.steps={STEPS}", "checkpoint.every=10", "eval.every=0", f"staleness.budget={budget}", "rollout.workers=2", "run.restart_backoff=0.05"]
+def common(budget, steps):
+    return [f"trainer.steps={steps}", "checkpoint.every=10", "eval.every=0", f"staleness.budget={budget}", "run.restart_backoff=0.05"]
 
 
 @functools.cache
-def undisturbed():
+def undisturbed(steps):
     with lw.Workspace("disk-undisturbed") as folder:
-        return lw.checkpoint_digests(lw.Job("tiny.toml", folder, "undisturbed", common(0)).run(timeout=120).checkpoint(STEPS))
+        return lw.checkpoint_digests(lw.Job("tiny.toml", folder, "undisturbed", common(0, steps)).run(timeout=120).checkpoint(steps))
 
 
 class DiskJob:
-    def __init__(self, folder, name, faults="", budget=0, pace=PACE):
+    def __init__(self, folder, name, faults="", switch=None, budget=0, steps=STEPS, stops=()):
         self.histories = os.path.join(folder, f"{name}-histories")
         os.mkdir(self.histories)
-        self.budget = budget
-        environment = {**pace, "LEEWAY_HISTORY_DIRECTORY": self.histories}
+        self.budget, self.steps, self.switch = budget, steps, switch
+        environment = {**PACE, "LEEWAY_HISTORY_DIRECTORY": self.histories}
+        self.push_gates = [pathlib.Path(folder) / f"{name}.push-gate-{i}" for i in (1, 2)]
         if faults:
             environment["LEEWAY_STORE_FAULTS"] = faults
-        self.job = lw.Job("tiny.toml", folder, name, common(budget), environment)
+        if switch:
+            # At S = 0 the first two pushes of step 6.
+            environment["LEEWAY_FAILPOINTS_ROLLOUT"] = ",".join(
+                f"rollout_before_push=wait_for:{gate}@{5 * GROUPS * EPISODES + i}" for i, gate in enumerate(self.push_gates, 1))
+        self.job = lw.Job("tiny.toml", folder, name, common(budget, steps), environment, stops_at=(1, *stops, steps)).start_with(workers=1)
 
-    def at_step(self, step):
-        self.job.wait_for(lambda job: job.steps_done() >= step, 90, f"step {step}")
+    def break_disk(self, words):
+        """One push meets the fault, and the others a queue that knows of it."""
+        self.job.wait_for(lambda _: len(self.lines("push")) >= 5 * GROUPS * EPISODES, 60, "the pushes of step 5")
+        self.switch.touch()
+        began, done = time.monotonic(), self.job.steps_done()
+        self.push_gates[0].touch()
+        self.queue_says(words)
+        self.push_gates[1].touch()
+        return began, done
+
+    def queue_says(self, words):
+        self.job.wait_for(lambda job: words in job.log("queue-0"), 60, f"'{words}' in the queue's log")
 
     def finish(self):
+        if self.job.gates:
+            self.job.go_on()
         assert self.job.wait(120) == 0, self.job.tail()
-        history_checker.check_job(self.job, self.histories, STEPS, GROUPS, self.budget)
+        history_checker.check_job(self.job, self.histories, self.steps, GROUPS, self.budget)
         if self.budget == 0:
-            assert lw.checkpoint_digests(self.job.checkpoint(STEPS)) == undisturbed(), f"{self.job.directory.name}: other bytes than the undisturbed run"
+            assert lw.checkpoint_digests(self.job.checkpoint(self.steps)) == undisturbed(self.steps), f"{self.job.directory.name}: other bytes than undisturbed"
 
-    def statuses(self):
-        return [line for life in history_checker.read_histories(self.histories) for line in life.lines if line["event"] == "status" and "answers" in line]
+    def lines(self, event):
+        return [(life.name, line) for life in history_checker.read_histories(self.histories) for line in life.lines if line["event"] == event]
 
     def full_answers(self):
-        return max((line["answers"].get("FULL", 0) for line in self.statuses()), default=0)
+        return max((line["answers"].get("FULL", 0) for _, line in self.lines("status") if "answers" in line), default=0)
 
-    def check_nothing_was_acknowledged(self, since, until, slack=0.5):
-        """No worker heard ACCEPTED while the disk failed: what is acknowledged is on the disk."""
-        heard = [line for life in history_checker.read_histories(self.histories) for line in life.lines
-                 if line["event"] == "pushed" and line.get("result") == "ACCEPTED" and since + slack < line["t"] < until]
+    def accepted(self):
+        return sum(line.get("result") == "ACCEPTED" for _, line in self.lines("pushed"))
+
+    def check_nothing_was_acknowledged(self, since, until):
+        """Of what was pushed while the disk failed nothing was ACCEPTED before it was well again: what is acknowledged is on the disk."""
+        pushed_at = {(life, line["call"]): line["t"] for life, line in self.lines("push")}
+        heard = [line for life, line in self.lines("pushed")
+                 if line.get("result") == "ACCEPTED" and line["t"] < until and pushed_at[life, line["call"]] > since]
         assert not heard, f"{len(heard)} pushes were acknowledged while the disk failed, the first {heard[0]['t'] - since:.2f} s after it had begun"
 
 
@@ -73,21 +95,17 @@ def failing_disk(kind, words, budget):
     def run():
         with lw.Workspace(f"disk-{kind}") as folder:
             switch = pathlib.Path(folder) / "disk-fails"
-            job = DiskJob(folder, f"{kind}-{budget}", f"{kind}_file={switch}", budget)
-            job.job.start()
-            job.at_step(5)
-            switch.touch()
-            began, before = time.monotonic(), job.job.steps_done()
+            job = DiskJob(folder, f"{kind}-{budget}", f"{kind}_file={switch}", switch, budget)
+            began, before = job.break_disk(words)
             time.sleep(FAULT)
             assert job.job.process.poll() is None, job.job.tail()
-            assert job.job.steps_done() < STEPS, "the fault came too late"
             ended, during = time.monotonic(), job.job.steps_done() - before
             switch.unlink()
+            job.queue_says("works again")
             job.finish()
             job.check_nothing_was_acknowledged(began, ended)
             assert "restarted " not in job.job.output(), job.job.tail()
             assert job.full_answers() > 0, "no push was answered FULL"
-            assert words in job.job.log("queue-0") and "works again" in job.job.log("queue-0"), f"the queue's log does not say why:\n{job.job.log('queue-0')[-2000:]}"
             print(f"  {kind}, S = {budget}: {during} steps while the disk failed, {job.full_answers()} pushes answered FULL")
     return run
 
@@ -96,17 +114,15 @@ def killed_while_the_disk_fails():
     """A queue that dies on a full disk can not start again on it: the job ends and says why; when space returns, the next start goes on."""
     with lw.Workspace("disk-killed") as folder:
         switch = pathlib.Path(folder) / "disk-fails"
-        job = DiskJob(folder, "killed", f"lose_unsynced,enospc_file={switch}")
-        job.job.start()
-        job.at_step(5)
-        switch.touch()
-        time.sleep(FAULT / 3)
+        job = DiskJob(folder, "killed", f"lose_unsynced,enospc_file={switch}", switch)
+        job.break_disk("disk full")
         for pid, role in job.job.children():
             if role == "queue":
                 os.kill(pid, 9)
         assert job.job.wait(60) == 3, job.job.tail()
         assert "no space" in job.job.output().lower() or "no space" in job.job.log("queue-0").lower(), job.job.tail()
         switch.unlink()
+        job.job.go_on()
         job.job.start()
         job.finish()
 
@@ -114,8 +130,7 @@ def killed_while_the_disk_fails():
 def slow_syncs():
     """Every sync takes 50 ms: slow, but right, and no deadline passes."""
     with lw.Workspace("disk-slow") as folder:
-        job = DiskJob(folder, "slow", "sync_delay_ms=50")
-        job.job.start()
+        job = DiskJob(folder, "slow", "sync_delay_ms=50", steps=10)
         job.finish()
         assert "restarted " not in job.job.output(), job.job.tail()
 
@@ -136,12 +151,10 @@ def small_disk(path, megabytes):
 def really_full_disk():
     """A real file system of 24 MiB below the store, filled to the last byte by somebody else, and freed again. What the queue holds is trained
     meanwhile: the store keeps room for the ledger's own records."""
-    pace = {"LEEWAY_FAILPOINTS_TRAINER": "trainer_before_optimizer=delay:150"}
     with lw.Workspace("disk-tmpfs") as folder, small_disk(os.path.join(folder, "full", "queue"), 24) as disk:
-        job = DiskJob(folder, "full", budget=2, pace=pace)
-        job.job.start()
-        job.at_step(5)
-        before = job.job.steps_done()
+        job = DiskJob(folder, "full", budget=2, stops=(6,))
+        # In step 6 the weights of version 6 allow for the episodes of step 8.
+        job.job.wait_for(lambda _: job.accepted() >= 8 * GROUPS * EPISODES, 60, "all that may be held before step 6")
         filler = pathlib.Path(disk) / "somebody-elses-file"
         with open(filler, "wb", buffering=0) as file:
             with contextlib.suppress(OSError):
@@ -150,13 +163,16 @@ def really_full_disk():
             with contextlib.suppress(OSError):
                 while True:
                     file.write(bytes(1))
+        job.job.go_on()
+        job.job.at_step(7)
+        job.queue_says("disk full")
         time.sleep(FAULT)
         assert job.job.process.poll() is None, job.job.tail()
-        during = job.job.steps_done() - before
+        during = job.job.steps_done() - 5
         filler.unlink()
+        job.queue_says("works again")
         job.finish()
         assert job.full_answers() > 0, "no push was answered FULL"
-        assert during > 0, "nothing was trained of what the queue held"
         print(f"  tmpfs, S = 2: {during} steps without space, {job.full_answers()} pushes answered FULL")
 
 

@@ -15,6 +15,9 @@ import re
 import signal
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import history_checker  # noqa: E402
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import leeway_run as lw  # noqa: E402
 
@@ -22,15 +25,44 @@ STEPS = 40
 DEADLINE = 2.0  # weights.timeout, in seconds
 COMMON = [f"trainer.steps={STEPS}", f"checkpoint.every={STEPS // 2}", "eval.every=0", "staleness.budget=0", "rollout.workers=3",
           "weights.bucket_bytes=4096", f"weights.timeout={DEADLINE}"]
-# Steps take so long that whoever was fenced is back before the last one.
-UNHURRIED = {"LEEWAY_FAILPOINTS_TRAINER": "trainer_before_optimizer=delay:60"}
-# The model has five buckets: the load of joining is hits 1 to 5, and the 63rd lies in the middle of the publish of a later version, when all have joined.
+# The trainer stands still until all three hold weights, and again in the last step until rollout-1 is back.
+STOPS = (5, STEPS)
+# The model has five buckets: the load of joining is hits 1 to 5, and the 63rd lies in the middle of the publish of a later version, after the first stop.
 HIT = 63
 
 
-def run_with_fault(folder, name, failpoint, pace=UNHURRIED):
-    """The job in which only rollout-1 has this failpoint, in its first life."""
-    return lw.Job("tiny.toml", folder, name, COMMON, {**pace, "LEEWAY_FAILPOINTS_ROLLOUT_1": failpoint}).run(timeout=120)
+class PublishJob(lw.Job):
+    """Under way, with all three receivers; `failpoint` is rollout-1's alone, in its first life."""
+
+    def __init__(self, folder, name, failpoint=None, overrides=()):
+        self.histories = os.path.join(folder, f"{name}-histories")
+        os.mkdir(self.histories)
+        environment = {"LEEWAY_HISTORY_DIRECTORY": self.histories}
+        if failpoint:
+            environment["LEEWAY_FAILPOINTS_ROLLOUT_1"] = failpoint
+        super().__init__("tiny.toml", folder, name, [*COMMON, *overrides], environment, stops_at=STOPS)
+        self.start()
+        self.wait_for_receivers()
+        self.go_on()
+
+    def holds(self, worker):
+        """The version that the worker's newest identity asked for tickets with; 0 before it has loaded any."""
+        version = 0
+        lines = [line for life in history_checker.read_histories(self.histories) for line in life.lines if line["who"] == worker]
+        for line in sorted(lines, key=lambda line: line["t"]):
+            version = 0 if line["event"] == "registered" else line["holds"][1] if line["event"] == "acquire" else version
+        return version
+
+    def wait_for_receivers(self):
+        self.wait_for(lambda job: all(job.holds(f"rollout-{rank}") for rank in range(3)), 60, "three receivers")
+
+    def finish(self):
+        """Ends the job when rollout-1 is back."""
+        self.wait_for(lambda job: len(job.registrations("rollout-1")) >= 2, 60, "rollout-1's coming back")
+        self.wait_for_receivers()
+        self.go_on()
+        assert self.wait(120) == 0, self.tail()
+        return self
 
 
 def check_weights_were_right(job, expected):
@@ -52,10 +84,7 @@ def check_fenced(job, cause):
     lines = job.metrics()
     fenced = [line for line in lines if line.get("weights/fenced", 0) > 0]
     assert len(fenced) == 1 and fenced[0]["weights/fenced"] == 1, [(line["step"], line["weights/fenced"]) for line in fenced]
-    # The others reached the version; a third worker may still be starting on a busy machine.
-    before = next(line["weights/members"] for line in lines if line["step"] == fenced[0]["step"] - 1)
-    reached = fenced[0]["weights/members"]
-    assert before - 1 <= reached <= 2 and reached >= 1, f"{reached} receivers reached version {fenced[0]['version']}, {before} the one before"
+    assert fenced[0]["weights/members"] == 2, f"{fenced[0]['weights/members']} receivers reached version {fenced[0]['version']}"
     named = re.findall(r"receiver (\S+) failed in the publish of version (\d+): (.*)", job.log("trainer-0"))
     assert len(named) == 1, named
     who, version, why = named[0]
@@ -65,10 +94,10 @@ def check_fenced(job, cause):
 
 
 def check_came_back(job, fenced):
-    """Before the last step all three are members again, rollout-1 with a new identity."""
+    """In the last publish all three are members again, rollout-1 with a new identity."""
     lines = [line for line in job.metrics() if line["step"] > fenced["step"]]
     assert lines[-1]["weights/members"] == 3, f"{lines[-1]['weights/members']} members at the end"
-    identities = re.findall(r"registered as rollout-1 \(producer (\d+), epoch (\d+)\)", job.log("rollout-1"))
+    identities = job.registrations("rollout-1")
     assert len(identities) == 2 and identities[0] != identities[1], identities
 
 
@@ -76,7 +105,9 @@ def check_came_back(job, fenced):
 def undisturbed():
     """What the others are compared with, run once: nobody is fenced, and all three are members at the end."""
     with lw.Workspace("publish-undisturbed") as folder:
-        job = lw.Job("tiny.toml", folder, "undisturbed", COMMON, UNHURRIED).run(timeout=120)
+        job = PublishJob(folder, "undisturbed")
+        job.go_on()
+        assert job.wait(120) == 0, job.tail()
         check_weights_were_right(job, None)
         lines = job.metrics()
         assert sum(line.get("weights/fenced", 0) for line in lines) == 0
@@ -88,7 +119,7 @@ def killed():
     """Killed in the middle of the transfer: noticed at once, restarted by the launcher."""
     with lw.Workspace("publish-killed") as folder:
         expected = undisturbed()
-        job = run_with_fault(folder, "killed", f"weights_receiver_mid_transfer=kill@{HIT}")
+        job = PublishJob(folder, "killed", f"weights_receiver_mid_transfer=kill@{HIT}").finish()
         fenced = check_fenced(job, "connection lost")
         assert fenced["weights/publish_s"] < DEADLINE / 2, "a dead receiver was waited for"
         assert job.output().count("killed by signal 9") == 1, job.tail()
@@ -101,7 +132,7 @@ def stalled():
     """A transfer that stands still is waited for until the deadline, no longer; one that goes on later is a full load under a new identity."""
     with lw.Workspace("publish-stalled") as folder:
         expected = undisturbed()
-        job = run_with_fault(folder, "stalled", f"weights_receiver_mid_transfer=delay:{int(1500 * DEADLINE)}@{HIT}")
+        job = PublishJob(folder, "stalled", f"weights_receiver_mid_transfer=delay:{int(1500 * DEADLINE)}@{HIT}").finish()
         fenced = check_fenced(job, "deadline: .*bytes.* verified in time")
         assert DEADLINE - 0.1 <= fenced["weights/publish_s"], f"given up after {fenced['weights/publish_s']:.2f} s"
         assert "fenced by the weights publisher" in job.log("rollout-1")
@@ -114,9 +145,7 @@ def hung():
     """A transfer that never goes on is waited for in one publish, not in every one: the process gives itself up and is started again."""
     with lw.Workspace("publish-hung") as folder:
         expected = undisturbed()
-        # The process waits five seconds for its loader before it gives up; the others go on meanwhile.
-        slower = {"LEEWAY_FAILPOINTS_TRAINER": "trainer_before_optimizer=delay:250"}
-        job = run_with_fault(folder, "hung", f"weights_receiver_mid_transfer=hang@{HIT}", slower)
+        job = PublishJob(folder, "hung", f"weights_receiver_mid_transfer=hang@{HIT}").finish()
         fenced = check_fenced(job, "deadline: .*bytes.* verified in time")
         assert DEADLINE - 0.1 <= fenced["weights/publish_s"]
         assert "the loader has not come back from a load of weights that was given up" in job.log("rollout-1")
@@ -129,15 +158,14 @@ def stopped():
     """A whole process that stands still (a debugger, a suspended machine): fenced when it does not answer, and back when it goes on."""
     with lw.Workspace("publish-stopped") as folder:
         expected = undisturbed()
-        job = lw.Job("tiny.toml", folder, "stopped", [*COMMON, "queue.worker_lease=1.5"], UNHURRIED).start()
-        job.wait_for(lambda job: job.steps_done() >= 5, 60, "step 5")
+        job = PublishJob(folder, "stopped", overrides=["queue.worker_lease=1.5"])
         victim = next(pid for pid, role in job.children() if role == "rollout" and lw.command_of(pid)[-1] == "1")
         os.kill(victim, signal.SIGSTOP)
         try:
             job.wait_for(lambda job: any(line.get("weights/fenced", 0) > 0 for line in job.metrics()), 30, "the fencing")
         finally:
             os.kill(victim, signal.SIGCONT)
-        assert job.wait(120) == 0, job.tail()
+        job.finish()
         fenced = check_fenced(job, "deadline: |no sign of life")
         assert "killed by signal" not in job.output(), job.tail()
         check_came_back(job, fenced)
@@ -148,7 +176,7 @@ def corrupted():
     """One bit of one bucket is wrong: the digest tells, at once, and the receiver loads everything again."""
     with lw.Workspace("publish-corrupted") as folder:
         expected = undisturbed()
-        job = run_with_fault(folder, "corrupted", f"weights_receiver_corrupted_bucket=error@{HIT}")
+        job = PublishJob(folder, "corrupted", f"weights_receiver_corrupted_bucket=error@{HIT}").finish()
         fenced = check_fenced(job, "the held bytes do not have the announced digest; wrong tensors: ")
         assert fenced["weights/publish_s"] < DEADLINE / 2, "a receiver that had failed was waited for"
         assert "fenced by the weights publisher" in job.log("rollout-1")
