@@ -51,10 +51,12 @@ def synchronous_equals_asynchronous():
         common = ["trainer.steps=50", "checkpoint.every=50", "rollout.workers=2"]
         sync = lw.Job("tiny.toml", folder, "sync", [*common, "mode=sync", "staleness.budget=0"]).run()
         calm = lw.Job("tiny.toml", folder, "async", [*common, "mode=async", "staleness.budget=0"]).run()
-        killed = lw.Job("tiny.toml", folder, "killed", [*common, "mode=async", "staleness.budget=0"]).start()
-        killed.wait_for(lambda job: job.steps_done() >= 10, 120, "step 10")
+        killed = lw.Job("tiny.toml", folder, "killed", [*common, "mode=async", "staleness.budget=0"], stops_at=(1, 50)).start_with(workers=2)
+        killed.at_step(10)
         victim = next(pid for pid, role in killed.children() if role == "rollout")
         os.kill(victim, signal.SIGKILL)
+        killed.wait_for(lambda job: "restarted rollout-" in job.output(), 60, "the worker's restart")
+        killed.go_on()
         assert killed.wait(300) == 0, killed.tail()
         expected = lw.checkpoint_digests(sync.checkpoint(50))
         for job in (calm, killed):
@@ -62,14 +64,24 @@ def synchronous_equals_asynchronous():
             assert lw.checkpoint_digests(job.checkpoint(50)) == expected, f"{job.directory.name} differs from sync"
 
 
+def accepted_pushes(histories):
+    lines = [line for path in histories.glob("rollout-*") for line in lw.read_jsonl(path)]
+    return sum(line["event"] == "pushed" and line.get("result") == "ACCEPTED" for line in lines)
+
+
 def staleness_bound():
     """Order ticket: the largest lag is the budget, for every budget, and nothing is dropped."""
     with lw.Workspace("staleness") as folder:
         for budget in (0, 1, 2, 4, 8):
-            # The trainer is made the slower side, so that rollout runs as far ahead as it may.
-            job = lw.Job("tiny.toml", folder, f"ticket-{budget}",
-                         ["trainer.steps=30", f"staleness.budget={budget}", "queue.max_groups=256"],
-                         {"LEEWAY_FAILPOINTS_TRAINER": "trainer_before_optimizer=delay:30"}).run()
+            # The trainer stands in step 10 until rollout has run as far ahead as it may: to the groups of step 10 + S, played with version 10.
+            histories = pathlib.Path(folder) / f"ticket-{budget}-histories"
+            histories.mkdir()
+            job = lw.Job("tiny.toml", folder, f"ticket-{budget}", ["trainer.steps=30", f"staleness.budget={budget}", "queue.max_groups=256", "eval.every=0"],
+                         {"LEEWAY_HISTORY_DIRECTORY": str(histories)}, stops_at=(10,)).start()
+            allowed = (10 + budget) * 8 * 4
+            job.wait_for(lambda _, folder=histories, allowed=allowed: accepted_pushes(folder) >= allowed, 60, f"{allowed} episodes")
+            job.go_on()
+            assert job.wait(120) == 0, job.tail()
             lines = [line for line in job.metrics() if line["step"] >= 1]
             lw.check_conservation(lines)
             largest = max(line["staleness/max"] for line in lines)
@@ -106,12 +118,16 @@ def resumes():
         common = ["trainer.steps=40", "checkpoint.every=10", "staleness.budget=0"]
         calm = lw.Job("tiny.toml", folder, "calm", common).run()
         for name, stop in (("terminated", signal.SIGTERM), ("killed", signal.SIGKILL)):
-            job = lw.Job("tiny.toml", folder, name, common).start()
-            job.wait_for(lambda job: job.steps_done() >= 15, 120, "step 15")
+            job = lw.Job("tiny.toml", folder, name, common, stops_at=(1, 35)).start_with(workers=1)
+            job.at_step(15)
             children = job.identified_children()
             assert sorted(role for _, role, _ in children) == ["queue", "rollout", "trainer"], children
             job.process.send_signal(stop)
+            if stop == signal.SIGTERM:
+                job.wait_for(lambda job: "] ending: " in job.output(), 60, "the beginning of the end")
+                job.go_on()
             job.process.wait(60)
+            assert job.steps_done() < 40, f"{name}: the job was not stopped"
             # Nobody outlives the launcher, even one that could not say goodbye.
             left = lw.wait_until_gone(children, 10)
             assert not left, f"{name}: still running 10 s after the launcher's end: {left}"

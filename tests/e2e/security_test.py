@@ -394,12 +394,12 @@ def others_are_not_disturbed():
     """A job over TCP trains to the same bytes while everything is thrown at its queue; a client's open stream and its calls go on."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
     with lw.Workspace("security-hostile") as folder:
-        settings = ["trainer.steps=200", "staleness.budget=0", "checkpoint.every=200", "eval.every=0"]
+        steps = 150
+        settings = [f"trainer.steps={steps}", "staleness.budget=0", f"checkpoint.every={steps}", "eval.every=0"]
         calm = lw.Job("tiny.toml", folder, "calm", settings).run()
         port = free_port()
         job = lw.Job("tiny.toml", folder, "hostile", [*settings, f"queue.address=127.0.0.1:{port}"],
-                     {"LEEWAY_FAILPOINTS_TRAINER": "trainer_before_optimizer=delay:100"}).start()
-        job.wait_for(lambda job: job.steps_done() >= 2, 120, "step 2")
+                     {"LEEWAY_FAILPOINTS_TRAINER": "trainer_before_optimizer=delay:100"}, stops_at=(1, steps)).start_with(workers=1)
         tokens = read_tokens(job.directory / "tokens")
         pid = next(pid for pid, role in job.children() if role == "queue")
         watcher = Watcher(port, tokens["admin"])
@@ -416,17 +416,18 @@ def others_are_not_disturbed():
             attack()
             timings.append(f"{name} {time.monotonic() - started:.1f} s")
             assert watcher.fault is None, f"after {name} the others were disturbed: {watcher.fault}"
-            assert job.process.poll() is None or job.process.returncode == 0, job.tail()
+            assert job.process.poll() is None, job.tail()
         calls_under_attack = watcher.calls
         watcher.stopped.set()
         watcher.join(30)
         assert watcher.fault is None, watcher.fault
         assert calls_under_attack > 20, f"only {calls_under_attack} calls: the server was held up"
         steps_under_attack = job.steps_done()
+        job.go_on()
         assert job.wait(400) == 0, job.tail()
         lw.check_conservation(job.metrics())
         assert job.summary()["restarts"] in (0, {}, []), job.summary()["restarts"]
-        assert lw.checkpoint_digests(job.checkpoint(200)) == lw.checkpoint_digests(calm.checkpoint(200))
+        assert lw.checkpoint_digests(job.checkpoint(steps)) == lw.checkpoint_digests(calm.checkpoint(steps))
         log = job.log("queue-0")
         assert "the limit is 640" in log, "900 connections of one address were taken"
         assert "is lost" not in log and "fenced" not in log, log[-3000:]
