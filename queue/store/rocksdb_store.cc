@@ -1,7 +1,8 @@
 #include "queue/store/rocksdb_store.h"
 
 #include <algorithm>
-#include <map>
+#include <deque>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -39,8 +40,10 @@ class RocksDbStore::Implementation {
       MutexLock lock(&mutex_);
       stopping_ = true;
       changed_.NotifyAll();
+      handed_over_.NotifyAll();
     }
     if (writer_.joinable()) writer_.join();
+    if (deliverer_.joinable()) deliverer_.join();
   }
 
   absl::Status Open();
@@ -91,7 +94,9 @@ class RocksDbStore::Implementation {
       LEEWAY_CHECK(number <= pending_.last_write()) << "write " << number << " was never made";
       // While earlier callbacks are being run this one has to wait for its turn.
       if (number > durable_ || (delivering_ && number > 0)) {
-        waiting_.emplace(number, std::move(done));
+        auto place = waiting_.end();
+        while (place != waiting_.begin() && std::prev(place)->number > number) --place;
+        waiting_.insert(place, {number, std::move(done)});
         return;
       }
     }
@@ -137,9 +142,20 @@ class RocksDbStore::Implementation {
   bool AwaitWork();
   bool Pause(absl::Duration pause);
   absl::Status Step();
-  void Deliver();
   void PrepareRewriting();
   void SetTrouble(const absl::Status& status);
+
+  // ---- answers ------------------------------------------------------------------------------------------------------
+
+  // Runs what waits for writes that are durable, on whichever thread has set delivering_.
+  void Deliver();
+  // The deliverer's thread: only while there is something to write, so that callbacks do not hold up the next group.
+  void RunDeliverer();
+
+  struct Waiting {
+    uint64_t number = 0;
+    std::function<void()> done;
+  };
 
   const RocksDbStoreOptions options_;
   const std::shared_ptr<rocksdb::FileSystem> file_system_;
@@ -154,15 +170,20 @@ class RocksDbStore::Implementation {
   mutable Mutex mutex_;
   CondVar changed_;
   PendingWrites pending_ LEEWAY_GUARDED_BY(mutex_);
-  std::multimap<uint64_t, std::function<void()>> waiting_ LEEWAY_GUARDED_BY(mutex_);
+  // Ascending by number, equal ones in the order of the calls.
+  std::deque<Waiting> waiting_ LEEWAY_GUARDED_BY(mutex_);
   uint64_t durable_ LEEWAY_GUARDED_BY(mutex_) = 0;
+  // Somebody runs callbacks, or the deliverer is about to.
   bool delivering_ LEEWAY_GUARDED_BY(mutex_) = false;
+  bool is_handed_over_ LEEWAY_GUARDED_BY(mutex_) = false;
+  CondVar handed_over_;
   bool writer_waits_ LEEWAY_GUARDED_BY(mutex_) = false;
   bool stopping_ LEEWAY_GUARDED_BY(mutex_) = false;
   // Why the disk takes nothing new; empty = it does.
   std::string trouble_ LEEWAY_GUARDED_BY(mutex_);
   StoreStatistics statistics_ LEEWAY_GUARDED_BY(mutex_);
   std::thread writer_;
+  std::thread deliverer_;
 };
 
 absl::Status RocksDbStore::Implementation::Open() {
@@ -185,6 +206,7 @@ absl::Status RocksDbStore::Implementation::Open() {
   if (!trouble_.empty()) LEEWAY_LOG_ERROR("queue store {}: {}; pushes are refused", options_.directory, trouble_);
   trouble_since_ = options_.clock->Now();
   writer_ = std::thread([this] { Run(); });
+  deliverer_ = std::thread([this] { RunDeliverer(); });
   return absl::OkStatus();
 }
 
@@ -242,14 +264,22 @@ absl::Status RocksDbStore::Implementation::Step() {
       }
       return written;
     }
+    bool delivers_here = false;
     {
       MutexLock lock(&mutex_);
       pending_.OnDurable(group_);
       statistics_ = disk_.Statistics();
       durable_ = std::max(durable_, group_.last_write);
-      delivering_ = true;
+      // Whoever delivers already goes on with these.
+      const bool has_callbacks = !delivering_ && !waiting_.empty() && waiting_.front().number <= durable_;
+      delivers_here = has_callbacks && !pending_.has_ended_writes();
+      if (has_callbacks) delivering_ = true;
+      if (has_callbacks && !delivers_here) {
+        is_handed_over_ = true;
+        handed_over_.NotifyOne();
+      }
     }
-    Deliver();
+    if (delivers_here) Deliver();
     disk_.OnDurable(group_);
     rewrote_last_ = group_.last_write == 0;
     group_ = WriteGroup();
@@ -272,14 +302,26 @@ void RocksDbStore::Implementation::Deliver() {
     std::vector<std::function<void()>> ready;
     {
       MutexLock lock(&mutex_);
-      while (!waiting_.empty() && waiting_.begin()->first <= durable_) {
-        ready.push_back(std::move(waiting_.begin()->second));
-        waiting_.erase(waiting_.begin());
+      while (!waiting_.empty() && waiting_.front().number <= durable_) {
+        ready.push_back(std::move(waiting_.front().done));
+        waiting_.pop_front();
       }
       delivering_ = !ready.empty();
       if (ready.empty()) return;
     }
     for (const std::function<void()>& done : ready) done();
+  }
+}
+
+void RocksDbStore::Implementation::RunDeliverer() {
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      while (!stopping_ && !is_handed_over_) handed_over_.WaitUntil(&mutex_, Deadline::Infinite());
+      if (stopping_) return;
+      is_handed_over_ = false;
+    }
+    Deliver();
   }
 }
 

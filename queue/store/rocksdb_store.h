@@ -84,9 +84,10 @@ struct StoreStatistics {
 // When the disk is full a ballast file is given up, so that accepted payloads and the ledger's records still become
 // durable; pushes are taken again when there is room for the ballast and a segment.
 //
-// Threads: as QueueStore; one thread of its own writes and runs callbacks. Blocking: Open and Recover read the disk,
-// Get of a large payload may open a file. What Get handed out can be loaded as long as the store exists. The destructor
-// waits for the write in progress; writes not yet begun are lost, as in a crash, so wait for the last one first.
+// Threads: as QueueStore; of two threads of its own one writes, and callbacks run on either. Blocking: Open and Recover
+// read the disk, Get of a large payload may open a file. What Get handed out can be loaded as long as the store exists.
+// The destructor waits for the write in progress and running callbacks; writes not yet begun are lost, as in a crash, so
+// wait for the last one first.
 class RocksDbStore : public QueueStore {
  public:
   // ALREADY_EXISTS: another store, maybe of another process, has the directory open. DATA_LOSS: files are missing or
