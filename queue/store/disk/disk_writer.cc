@@ -28,7 +28,7 @@ constexpr size_t kListPayloads = 1024;
 constexpr uint64_t kReadBytes = 8 << 20;
 // Garbage that is not worth the writing: segments, bundles.
 constexpr uint64_t kSlackSegments = 4;
-constexpr uint64_t kSlackBundles = 32;
+constexpr uint64_t kSlackBundles = 8;
 // Most that one group of the store's own writes into new bundles.
 constexpr uint64_t kRewrittenBundles = 4;
 

@@ -231,9 +231,8 @@ absl::StatusOr<std::string> RecordDatabase::ReadBundle(uint64_t list) const {
   // Every payload has its own hash; and a lease does not read a bundle twice.
   options.verify_checksums = false;
   options.fill_cache = false;
-  const absl::Status status =
-      FromRocksDb(opened->database->Get(options, opened->bundles, BundleKey(list), &bytes),
-                  absl::StrCat("read bundle ", list, " from ", options_.directory));
+  const absl::Status status = FromRocksDb(opened->database->Get(options, opened->bundles, BundleKey(list), &bytes),
+                                          absl::StrCat("read bundle ", list, " from ", options_.directory));
   {
     MutexLock lock(&mutex_);
     opened.reset();
