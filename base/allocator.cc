@@ -8,9 +8,14 @@
 #ifdef LEEWAY_JEMALLOC
 #include <jemalloc/jemalloc.h>
 
-// Read by jemalloc before main(). Freed memory is kept; large blocks are no exception; huge pages for all of it.
+// Read by jemalloc before main(). Freed memory is kept; large blocks are no exception; huge pages for all of it. And it
+// is used again before anything new is: by itself jemalloc does not cut a block from a free one that is more than 64
+// (2^6) times as large, so that after a batch was freed, and its pieces grew together, the next one came from new
+// pages.
 extern "C" {
-const char* malloc_conf = "dirty_decay_ms:-1,muzzy_decay_ms:-1,oversize_threshold:0,thp:always,metadata_thp:auto";
+const char* malloc_conf =
+    "dirty_decay_ms:-1,muzzy_decay_ms:-1,oversize_threshold:0,lg_extent_max_active_fit:40,thp:always,"
+    "metadata_thp:auto";
 }
 #endif
 

@@ -30,6 +30,7 @@
 #include "benchmarks/queue/child_process.h"
 #include "benchmarks/queue/endurance.h"
 #include "benchmarks/queue/figures.h"
+#include "benchmarks/queue/grpc_floor.h"
 #include "benchmarks/queue/queue_load.h"
 #include "benchmarks/queue/redis_load.h"
 
@@ -107,14 +108,18 @@ Target DurableLatency(const Arguments& arguments) {
   shape.depth = 16;
   shape.is_durable = true;
   TemporaryFolder folder(arguments.folder);
-  std::vector<double> answers, syncs;
+  std::vector<double> answers, in_memory, syncs;
   for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
     syncs.push_back(MeasureAppends(shape.depth * shape.payload_bytes, 2000, folder.path()).sync_p50);
     answers.push_back(MeasurePut(shape, folder.path()).latency_p50);
+    LoadShape memory_shape = shape;
+    memory_shape.is_durable = false;
+    in_memory.push_back(MeasurePut(memory_shape, folder.path()).latency_p50);
   }
   const Figure answer = FigureOf(answers), sync = FigureOf(syncs);
-  std::printf("durable answer at batch 16: p50 %s us; fdatasync of 16 KiB: p50 %s us\n\n",
+  std::printf("durable answer at batch 16: p50 %s us (from memory %.0f us); fdatasync of 16 KiB: p50 %s us\n\n",
               FormatFigure({1e6 * answer.min, 1e6 * answer.median, 1e6 * answer.max}).c_str(),
+              1e6 * FigureOf(in_memory).median,
               FormatFigure({1e6 * sync.min, 1e6 * sync.median, 1e6 * sync.max}).c_str());
   return {"3 x median sync / durable answer p50", 3 * sync.median / answer.median, 1.0};
 }
@@ -130,12 +135,13 @@ int Throughput(const Arguments& arguments) {
       const RedisSync sync = shape.is_durable ? RedisSync::kAlways : RedisSync::kNone;
       const std::string size = kib < 1024 ? absl::StrCat(kib, " KiB") : absl::StrCat(kib / 1024, " MiB");
       Runs ours, redis;
-      std::vector<double> appends;
+      std::vector<double> appends, floors;
       for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
         std::fprintf(stderr, "%s, %s, %llu pushes, run %d of %d\n", store.c_str(), size.c_str(),
                      static_cast<unsigned long long>(shape.pushes), repeat + 1, arguments.repeats);
         TemporaryFolder folder(arguments.folder);
         ours.all.push_back(MeasureQueue(shape, folder.path()));
+        floors.push_back(MeasureGrpcFloor(shape, folder.path()));
         if (!arguments.no_redis) redis.all.push_back(MeasureRedis(shape, sync, folder.path()));
         if (shape.is_durable) {
           appends.push_back(MeasureAppends(shape.payload_bytes, kib <= 64 ? 1000 : 100, folder.path()).appends_per_s);
@@ -150,6 +156,7 @@ int Throughput(const Arguments& arguments) {
                              ours.Of(field).median / redis.Of(field).median, TargetOf(kib, shape.is_durable)});
         }
       }
+      table.Add({size, "gRPC alone", FormatFigure(FigureOf(floors))});
       if (!appends.empty()) table.Add({size, "append + fdatasync", FormatFigure(FigureOf(appends))});
     }
     if (store == "rocksdb") targets.push_back(DurableLatency(arguments));
@@ -160,6 +167,7 @@ int Throughput(const Arguments& arguments) {
 
 int Main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "serve") == 0) return ServeQueue(argc, argv);
+  if (argc == 3 && std::strcmp(argv[1], "floor") == 0) return ServeGrpcFloor(argv[2]);
   Arguments arguments;
   CLI::App app("The queue beside its peers, and under endurance");
   const CLI::IsMember stores({"memory", "rocksdb"});

@@ -17,6 +17,7 @@
 #include "queue/fake_trajectory.h"
 #include "queue/store/memory_store.h"
 #include "queue/synchronous_frontend.h"
+#include "rpc/fake_chunks.h"
 
 namespace leeway {
 namespace {

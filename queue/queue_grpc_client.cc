@@ -16,13 +16,13 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "grpcpp/generic/generic_stub.h"
-#include "grpcpp/support/byte_buffer.h"
 #include "leeway/v1/queue.grpc.pb.h"
 #include "queue/wire/connection.h"
 #include "queue/wire/push_pipeline.h"
 #include "rpc/backoff.h"
 #include "rpc/channel.h"
 #include "rpc/retrying_caller.h"
+#include "rpc/streams/byte_buffer.h"
 #include "rpc/streams/client_stream.h"
 
 namespace leeway {
@@ -42,26 +42,9 @@ PushCredits CreditsOf(const v1::RegisterResponse& handshake, const QueueGrpcClie
   return credits;
 }
 
-// Requests go out as bytes: see PushMessage.
+// Requests go out as bytes: see PayloadMessage.
 using PushStream = ClientStream<grpc::ByteBuffer, v1::PushResponse>;
 using PushStub = grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::PushResponse>;
-
-// A slice that keeps its bytes alive itself.
-template <class Owner>
-grpc::Slice SliceOf(Owner owner, absl::string_view (*view)(const Owner&)) {
-  auto* const kept = new Owner(std::move(owner));
-  const absl::string_view bytes = view(*kept);
-  return grpc::Slice(
-      const_cast<char*>(bytes.data()), bytes.size(), [](void* owned) { delete static_cast<Owner*>(owned); }, kept);
-}
-
-grpc::ByteBuffer ToByteBuffer(PushMessage message) {
-  std::vector<grpc::Slice> slices;
-  for (PushMessage::Piece& piece : *message.mutable_pieces()) {
-    slices.push_back(SliceOf<PushMessage::Piece>(std::move(piece), [](const auto& kept) { return kept.bytes(); }));
-  }
-  return grpc::ByteBuffer(slices.data(), slices.size());
-}
 
 }  // namespace
 
@@ -78,7 +61,7 @@ struct GrpcQueueWorkerClient::State {
   void Stop() LEEWAY_EXCLUDES(mutex);
 
   // The stream's events; `stream_number` tells those of an abandoned one.
-  void OnAnswers(uint64_t stream_number, const v1::PushResponse& response) LEEWAY_EXCLUDES(mutex);
+  void OnAnswers(uint64_t stream_number, v1::PushResponse* response) LEEWAY_EXCLUDES(mutex);
   void OnStreamEnd(uint64_t stream_number, const absl::Status& status) LEEWAY_EXCLUDES(mutex);
   void WakeSender() LEEWAY_EXCLUDES(mutex);
 
@@ -97,7 +80,7 @@ struct GrpcQueueWorkerClient::State {
   // Runs queued callbacks in order, one thread at a time, without the lock.
   void RunCallbacks() LEEWAY_EXCLUDES(mutex);
   void Queue(PushPipeline::Callbacks added) LEEWAY_REQUIRES(mutex) {
-    for (auto& callback : added) callbacks.push_back(std::move(callback));
+    for (PushPipeline::Answered& answered : added) callbacks.push_back(std::move(answered));
   }
 
   const QueueGrpcClientOptions options;
@@ -130,7 +113,7 @@ struct GrpcQueueWorkerClient::State {
   MonotonicTime heard_at LEEWAY_GUARDED_BY(mutex);
   // Until when the sender sleeps if nobody wakes it.
   MonotonicTime asleep_until LEEWAY_GUARDED_BY(mutex);
-  std::deque<std::function<void()>> callbacks LEEWAY_GUARDED_BY(mutex);
+  std::deque<PushPipeline::Answered> callbacks LEEWAY_GUARDED_BY(mutex);
   bool running_callbacks LEEWAY_GUARDED_BY(mutex) = false;
   bool woken LEEWAY_GUARDED_BY(mutex) = false;
   bool stopping LEEWAY_GUARDED_BY(mutex) = false;
@@ -145,7 +128,7 @@ template <class State>
 class PushEvents final : public StreamHandler<v1::PushResponse> {
  public:
   PushEvents(State* state, uint64_t stream_number) : state_(state), stream_number_(stream_number) {}
-  void OnMessage(v1::PushResponse* response) override { state_->OnAnswers(stream_number_, *response); }
+  void OnMessage(v1::PushResponse* response) override { state_->OnAnswers(stream_number_, response); }
   void OnWritable() override { state_->WakeSender(); }
   void OnEnd(const absl::Status& status) override { state_->OnStreamEnd(stream_number_, status); }
 
@@ -182,7 +165,7 @@ void GrpcQueueWorkerClient::State::Start(const v1::RegisterResponse& response) {
 void GrpcQueueWorkerClient::State::Push(std::string payload, PushPipeline::Done done) {
   MutexLock lock(&mutex);
   if (!refused.ok()) {
-    callbacks.push_back([done = std::move(done), status = refused] { done(status); });
+    callbacks.push_back({std::move(done), refused});
     Wake();
     return;
   }
@@ -195,7 +178,7 @@ void GrpcQueueWorkerClient::State::Push(std::string payload, PushPipeline::Done 
   if (!woken && asleep_until > more) Wake();
 }
 
-void GrpcQueueWorkerClient::State::OnAnswers(uint64_t number, const v1::PushResponse& response) {
+void GrpcQueueWorkerClient::State::OnAnswers(uint64_t number, v1::PushResponse* response) {
   {
     MutexLock lock(&mutex);
     if (number != stream_number || stream == nullptr) return;
@@ -272,7 +255,7 @@ MonotonicTime GrpcQueueWorkerClient::State::Send(MonotonicTime now) {
   }
   if (now < flush_at && !pipeline->fills_message()) return std::min(flush_at, patience_ends);
   bool sent = false;
-  PushMessage message;
+  PayloadMessage message;
   while (!stream_full && (unwritten.has_value() || pipeline->NextMessage(now, &message))) {
     if (!unwritten.has_value()) unwritten = ToByteBuffer(std::move(message));
     if (stream->Write(*std::move(unwritten))) {
@@ -318,7 +301,7 @@ void GrpcQueueWorkerClient::State::Refuse(const absl::Status& why) {
 
 void GrpcQueueWorkerClient::State::RunCallbacks() {
   while (true) {
-    std::deque<std::function<void()>> batch;
+    std::deque<PushPipeline::Answered> batch;
     {
       MutexLock lock(&mutex);
       // Another thread is at it, and will find these too.
@@ -326,7 +309,7 @@ void GrpcQueueWorkerClient::State::RunCallbacks() {
       running_callbacks = true;
       batch.swap(callbacks);
     }
-    for (auto& callback : batch) callback();
+    for (PushPipeline::Answered& answered : batch) answered.Tell();
     MutexLock lock(&mutex);
     running_callbacks = false;
   }

@@ -7,7 +7,9 @@
 #include "base/executor.h"
 #include "leeway/v1/queue.grpc.pb.h"
 #include "queue/wire/lease_stream.h"
+#include "rpc/request_errors.h"
 #include "rpc/status_mapping.h"
+#include "rpc/streams/byte_buffer.h"
 #include "rpc/streams/server_stream.h"
 
 namespace leeway {
@@ -83,7 +85,10 @@ class PushHandler final : public StreamHandler<v1::PushRequest> {
   const std::shared_ptr<PushStream> stream_;
 };
 
-class QueueService final : public v1::Queue::CallbackService {
+// Leases go out as bytes: see PayloadMessage.
+using LeaseStream = ServerWriteStream<grpc::ByteBuffer>;
+
+class QueueService final : public v1::Queue::WithRawCallbackMethod_LeaseBatch<v1::Queue::CallbackService> {
  public:
   QueueService(QueueFrontend* frontend, std::function<void(v1::ProcessReport*)> fill_report)
       : frontend_(frontend), fill_report_(std::move(fill_report)) {}
@@ -127,23 +132,30 @@ class QueueService final : public v1::Queue::CallbackService {
                                       [&](auto done) { frontend_->Restore(*request, std::move(done)); });
   }
 
-  grpc::ServerWriteReactor<v1::LeaseBatchResponse>* LeaseBatch(grpc::CallbackServerContext*,
-                                                               const v1::LeaseBatchRequest* request) override {
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* LeaseBatch(grpc::CallbackServerContext*,
+                                                         const grpc::ByteBuffer* request_bytes) override {
     // The stream may end before the wait has its number, and the other way round.
     auto wait = std::make_shared<std::atomic<QueueFrontend::WaitId>>(0);
-    auto stream = ServerWriteStream<v1::LeaseBatchResponse>::Start(
-        [this, wait](const absl::Status&) { frontend_->Cancel(wait->load()); });
+    auto stream = LeaseStream::Start([this, wait](const absl::Status&) { frontend_->Cancel(wait->load()); });
     // gRPC makes its last call only after this handler returned, so the reactor outlives this function in any case.
-    ServerWriteStream<v1::LeaseBatchResponse>* const reactor = stream.get();
+    LeaseStream* const reactor = stream.get();
+    v1::LeaseBatchRequest request;
+    grpc::ByteBuffer bytes = *request_bytes;
+    if (!grpc::SerializationTraits<v1::LeaseBatchRequest>::Deserialize(&bytes, &request).ok()) {
+      reactor->Finish(absl::InvalidArgumentError(kMalformedRequest));
+      return reactor;
+    }
     const uint64_t max_chunk_bytes = frontend_->options().max_chunk_bytes;
-    wait->store(frontend_->LeaseBatch(*request, [this, stream, max_chunk_bytes](absl::StatusOr<LeaseResult> lease) {
+    wait->store(frontend_->LeaseBatch(request, [this, stream, max_chunk_bytes](absl::StatusOr<LeaseResult> lease) {
       if (!lease.ok()) {
         stream->Finish(lease.status());
         return;
       }
       auto cutter = std::make_shared<LeaseCutter>(*std::move(lease), max_chunk_bytes);
-      stream->WriteAll([this, cutter](v1::LeaseBatchResponse* response) {
-        absl::StatusOr<bool> more = cutter->Next(response);
+      stream->WriteAll([this, cutter](grpc::ByteBuffer* bytes) {
+        PayloadMessage message;
+        absl::StatusOr<bool> more = cutter->Next(&message);
+        *bytes = ToByteBuffer(std::move(message));
         if (more.ok()) return more;
         // The batch breaks off and is asked for again. What is damaged stays so: the group is generated again; what
         // could not be read for another reason may be readable then.

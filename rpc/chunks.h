@@ -4,7 +4,6 @@
 // Large payloads travel in pieces, so that no message is larger than the connection allows and nobody allocates what a
 // stranger announces. Plain classes: no threads, no network.
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -43,18 +42,6 @@ class ChunkAssembler {
   // The finished payload had one piece and is not in buffer_.
   bool whole_ = false;
 };
-
-// Fills `chunk` (a message with total_bytes, data and last) with the next piece of `payload`: at most `max_bytes` from
-// byte `*offset` on, which moves behind it. An empty payload is one empty piece. Returns the piece's size.
-template <class Chunk>
-uint64_t CutChunk(const std::string& payload, uint64_t max_bytes, uint64_t* offset, Chunk* chunk) {
-  const uint64_t size = std::min<uint64_t>(payload.size() - *offset, max_bytes);
-  chunk->set_total_bytes(payload.size());
-  chunk->set_data(payload.data() + *offset, size);
-  *offset += size;
-  chunk->set_last(*offset == payload.size());
-  return size;
-}
 
 }  // namespace leeway
 

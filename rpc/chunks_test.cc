@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/fake_chunks.h"
 #include "leeway/v1/queue.pb.h"
 
 namespace leeway {

@@ -1,5 +1,6 @@
 #include "queue/wire/lease_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,41 +11,50 @@ namespace leeway {
 LeaseCutter::LeaseCutter(LeaseResult lease, uint64_t max_chunk_bytes)
     : lease_(std::move(lease)), max_chunk_bytes_(max_chunk_bytes) {}
 
-absl::StatusOr<bool> LeaseCutter::Next(v1::LeaseBatchResponse* response) {
+absl::StatusOr<bool> LeaseCutter::Next(PayloadMessage* message) {
   if (done_) return false;
+  // The fields of the message, and of a chunk, that are not payload.
+  v1::LeaseBatchResponse fields;
+  v1::LeaseBatchChunk chunk;
   uint64_t room = max_chunk_bytes_;
-  while (group_ < lease_.groups.size()) {
+  while (group_ < lease_.groups.size() && room > 0) {
     const LeasedGroup& group = lease_.groups[group_];
     if (member_ == group.members.size()) {
-      if (group.zero_advantage) response->add_zero_advantage_tickets(group.ticket);
+      if (group.zero_advantage) fields.add_zero_advantage_tickets(group.ticket);
       ++group_;
       member_ = 0;
       continue;
     }
-    // A message that is nearly full is sent rather than topped up with a splinter of a large trajectory.
     if (payload_ == nullptr) {
       LEEWAY_ASSIGN_OR_RETURN(payload_, group.members[member_]->Load());
     }
-    const std::string& payload = *payload_;
-    const uint64_t left = payload.size() - offset_;
-    if (room < max_chunk_bytes_ && left > room) return true;
-    v1::LeaseBatchChunk* chunk = response->add_chunks();
-    chunk->set_ticket(group.ticket);
-    chunk->set_issue(group.issue);
+    const uint64_t left = payload_->size() - offset_;
+    // A message that is nearly full is sent rather than topped up with a splinter of a large trajectory.
+    if (room < max_chunk_bytes_ && left > room) break;
+    const uint64_t size = std::min(left, room);
+    chunk.set_ticket(group.ticket);
+    chunk.set_issue(group.issue);
     // The member's number is in the trajectory; this is its place in the group.
-    chunk->set_member(static_cast<uint32_t>(member_));
-    room -= CutChunk(payload, room, &offset_, chunk);
-    if (chunk->last()) {
+    chunk.set_member(static_cast<uint32_t>(member_));
+    chunk.set_total_bytes(payload_->size());
+    chunk.set_last(size == left);
+    message->AddElement(v1::LeaseBatchResponse::kChunksFieldNumber, chunk, v1::LeaseBatchChunk::kDataFieldNumber,
+                        payload_, offset_, size);
+    room -= size;
+    offset_ += size;
+    if (size == left) {
       ++member_;
       offset_ = 0;
       payload_.reset();
     }
-    if (room == 0) return true;
   }
-  response->set_cause(lease_.cause);
-  response->set_lag_limit(lease_.lag_limit);
-  response->set_batch_complete(!lease_.groups.empty());
-  done_ = true;
+  done_ = group_ == lease_.groups.size();
+  if (done_) {
+    fields.set_cause(lease_.cause);
+    fields.set_lag_limit(lease_.lag_limit);
+    fields.set_batch_complete(!lease_.groups.empty());
+  }
+  message->AddFields(fields);
   return true;
 }
 

@@ -12,6 +12,7 @@
 #include "queue/core/queue_core.h"
 #include "queue/queue_client.h"
 #include "rpc/chunks.h"
+#include "rpc/streams/payload_message.h"
 
 namespace leeway {
 
@@ -20,9 +21,9 @@ class LeaseCutter {
  public:
   LeaseCutter(LeaseResult lease, uint64_t max_chunk_bytes);
 
-  // Fills the next message; false when there is none left. An empty batch is one message with the cause. Reads
-  // trajectories from the store one by one: DATA_LOSS names the one that is damaged.
-  absl::StatusOr<bool> Next(v1::LeaseBatchResponse* response);
+  // Fills the next message, a v1::LeaseBatchResponse (empty before); false when there is none left. An empty batch is
+  // one message with the cause. Reads trajectories from the store one by one: DATA_LOSS names the one that is damaged.
+  absl::StatusOr<bool> Next(PayloadMessage* message);
   // After an error: the group of the damaged trajectory.
   const LeasedGroup& group() const { return lease_.groups[group_]; }
 

@@ -36,13 +36,13 @@ LeaseResult Batch(int groups, int sampled_step) {
 std::vector<v1::LeaseBatchResponse> Messages(const LeaseResult& lease, uint64_t max_chunk_bytes) {
   std::vector<v1::LeaseBatchResponse> messages;
   LeaseCutter cutter(lease, max_chunk_bytes);
-  v1::LeaseBatchResponse response;
-  while (*cutter.Next(&response)) {
+  for (PayloadMessage message; *cutter.Next(&message); message.Clear()) {
+    v1::LeaseBatchResponse response;
+    EXPECT_TRUE(response.ParseFromString(message.ToString()));
     uint64_t bytes = 0;
     for (const v1::LeaseBatchChunk& chunk : response.chunks()) bytes += chunk.data().size();
     EXPECT_LE(bytes, max_chunk_bytes);
     messages.push_back(response);
-    response.Clear();
   }
   return messages;
 }

@@ -11,19 +11,23 @@ void PushPipeline::Add(std::string payload, Done done) {
   items_.push_back({std::make_shared<const std::string>(std::move(payload)), std::move(done)});
 }
 
-bool PushPipeline::NextMessage(MonotonicTime now, PushMessage* message) {
+bool PushPipeline::NextMessage(MonotonicTime now, PayloadMessage* message) {
   message->Clear();
   uint64_t room = max_chunk_bytes_;
   // A trajectory that is half out when FULL comes is finished: the queue would take its pieces for those of the next
   // one.
   while (sent_ < items_.size() && (offset_ > 0 || (full_ == 0 && now >= not_before_ && HasCredit()))) {
-    const PushMessage::Payload& payload = items_[sent_].payload;
+    const PayloadMessage::Payload& payload = items_[sent_].payload;
     const uint64_t left = payload->size() - offset_;
     // A message that is nearly full is sent rather than topped up with a splinter of a large trajectory.
     if (room == 0 || (room < max_chunk_bytes_ && left > room)) break;
-    if (message->empty()) message->SetIdentity(identity_);
+    if (message->empty()) message->AddFields(head_);
     const uint64_t size = std::min(left, room);
-    message->AddChunk(first_sequence_ + sent_, payload, offset_, size);
+    chunk_.set_sequence(first_sequence_ + sent_);
+    chunk_.set_total_bytes(payload->size());
+    chunk_.set_last(size == left);
+    message->AddElement(v1::PushRequest::kChunksFieldNumber, chunk_, v1::PushChunk::kDataFieldNumber, payload, offset_,
+                        size);
     room -= size;
     unsent_bytes_ -= size;
     offset_ += size;
@@ -53,8 +57,8 @@ MonotonicTime PushPipeline::NextSend(MonotonicTime now) const {
   return full_ > 0 || !HasCredit() ? MonotonicTime::InfiniteFuture() : not_before_;
 }
 
-absl::Status PushPipeline::OnAnswers(const v1::PushResponse& response, MonotonicTime now, Callbacks* callbacks) {
-  for (const v1::PushAnswer& answer : response.answers()) {
+absl::Status PushPipeline::OnAnswers(v1::PushResponse* response, MonotonicTime now, Callbacks* callbacks) {
+  for (v1::PushAnswer& answer : *response->mutable_answers()) {
     const uint64_t expected = first_sequence_ + full_;
     if (answer.sequence() != expected || full_ >= sent_ || (full_ > 0 && answer.result() != v1::FULL)) {
       return absl::InternalError(absl::StrCat("the queue answered push ", answer.sequence(), " with ",
@@ -66,7 +70,7 @@ absl::Status PushPipeline::OnAnswers(const v1::PushResponse& response, Monotonic
       not_before_ = std::max(not_before_, now + absl::Milliseconds(static_cast<int64_t>(answer.retry_after_ms())));
     } else {
       sent_bytes_ -= items_.front().payload->size();
-      callbacks->push_back([done = std::move(items_.front().done), answer] { done(answer); });
+      callbacks->push_back({std::move(items_.front().done), std::move(answer)});
       items_.pop_front();
       ++first_sequence_;
       --sent_;
@@ -91,9 +95,7 @@ void PushPipeline::SendAgain() {
 }
 
 void PushPipeline::FailAll(const absl::Status& status, Callbacks* callbacks) {
-  for (Item& item : items_) {
-    callbacks->push_back([done = std::move(item.done), status] { done(status); });
-  }
+  for (Item& item : items_) callbacks->push_back({std::move(item.done), status});
   first_sequence_ += items_.size();
   items_.clear();
   SendAgain();

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "leeway/v1/queue.pb.h"
-#include "queue/wire/push_message.h"
+#include "rpc/streams/payload_message.h"
 
 namespace leeway {
 
@@ -35,18 +35,25 @@ struct PushCredits {
 class PushPipeline {
  public:
   using Done = std::function<void(absl::StatusOr<v1::PushAnswer>)>;
-  // Callbacks to run once the caller has released its lock, in this order.
-  using Callbacks = std::vector<std::function<void()>>;
+  // What is told to whom once the caller has released its lock, in this order.
+  struct Answered {
+    Done done;
+    absl::StatusOr<v1::PushAnswer> answer;
+    void Tell() { done(std::move(answer)); }
+  };
+  using Callbacks = std::vector<Answered>;
 
   // Messages carry about `max_chunk_bytes`.
   PushPipeline(const v1::WorkerIdentity& identity, uint64_t max_chunk_bytes, const PushCredits& credits = {})
-      : identity_(identity), max_chunk_bytes_(max_chunk_bytes), credits_(credits) {}
+      : max_chunk_bytes_(max_chunk_bytes), credits_(credits) {
+    *head_.mutable_identity() = identity;
+  }
 
   void Add(std::string payload, Done done);
 
-  // Fills the next message (cleared before). False: nothing to send now (nothing added, answers to FULL outstanding, or
-  // retry_after not over).
-  bool NextMessage(MonotonicTime now, PushMessage* message);
+  // Fills the next message, a v1::PushRequest (cleared before). False: nothing to send now (nothing added, answers to
+  // FULL outstanding, or retry_after not over).
+  bool NextMessage(MonotonicTime now, PayloadMessage* message);
   // When NextMessage has something, as far as is known: now or before if at once, InfiniteFuture if not without Add or
   // answers.
   MonotonicTime NextSend(MonotonicTime now) const;
@@ -56,8 +63,9 @@ class PushPipeline {
   // there.
   bool fills_message() const;
 
-  // Takes answers off the stream. INTERNAL: the queue answered what was not asked; the stream is of no use any more.
-  absl::Status OnAnswers(const v1::PushResponse& response, MonotonicTime now, Callbacks* callbacks);
+  // Takes answers off the stream, moving from `response`. INTERNAL: the queue answered what was not asked; the stream
+  // is of no use any more.
+  absl::Status OnAnswers(v1::PushResponse* response, MonotonicTime now, Callbacks* callbacks);
   // The stream is gone: everything unanswered has to be sent again, on the next one.
   void OnDisconnected();
   // Answers everything with `status`.
@@ -67,7 +75,7 @@ class PushPipeline {
 
  private:
   struct Item {
-    PushMessage::Payload payload;
+    PayloadMessage::Payload payload;
     Done done;
   };
 
@@ -75,7 +83,9 @@ class PushPipeline {
   // The first unsent one may be sent.
   bool HasCredit() const;
 
-  const v1::WorkerIdentity identity_;
+  // What every message begins with, and a chunk without its data.
+  v1::PushRequest head_;
+  v1::PushChunk chunk_;
   const uint64_t max_chunk_bytes_;
   const PushCredits credits_;
   // Oldest first; the first one's sequence number is `first_sequence_`.

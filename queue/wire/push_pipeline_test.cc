@@ -25,12 +25,9 @@ v1::WorkerIdentity Identity() {
 
 // Fills `request` with what the pipeline's next message says.
 bool NextRequest(PushPipeline* pipeline, MonotonicTime now, v1::PushRequest* request) {
-  PushMessage message;
+  PayloadMessage message;
   if (!pipeline->NextMessage(now, &message)) return false;
-  std::string bytes;
-  for (const PushMessage::Piece& piece : message.pieces()) absl::StrAppend(&bytes, piece.bytes());
-  EXPECT_EQ(message.size_bytes(), bytes.size());
-  EXPECT_TRUE(request->ParseFromString(bytes));
+  EXPECT_TRUE(request->ParseFromString(message.ToString()));
   return true;
 }
 
@@ -65,8 +62,8 @@ class PushPipelineTest : public ::testing::Test {
     answer->set_result(result);
     answer->set_retry_after_ms(retry_after_ms);
     PushPipeline::Callbacks callbacks;
-    const absl::Status status = pipeline_.OnAnswers(response, now_, &callbacks);
-    for (auto& callback : callbacks) callback();
+    const absl::Status status = pipeline_.OnAnswers(&response, now_, &callbacks);
+    for (PushPipeline::Answered& answered : callbacks) answered.Tell();
     return status;
   }
 
@@ -172,7 +169,7 @@ TEST_F(PushPipelineTest, FailAllAnswersEverythingOnce) {
   PushPipeline::Callbacks callbacks;
   pipeline_.FailAll(absl::AbortedError("fenced"), &callbacks);
   pipeline_.FailAll(absl::AbortedError("fenced"), &callbacks);
-  for (auto& callback : callbacks) callback();
+  for (PushPipeline::Answered& answered : callbacks) answered.Tell();
   EXPECT_THAT(done_, ElementsAre("1:ACCEPTED", "2!ABORTED"));
   EXPECT_EQ(pipeline_.unsent_bytes(), 0u);
 }
@@ -212,7 +209,7 @@ TEST_F(PushPipelineTest, LargePayloadsArePointedAt) {
   const std::string large(100'000, 'x');
   pipeline_.Add(large, [](absl::StatusOr<v1::PushAnswer>) {});
   pipeline_.Add("small", [](absl::StatusOr<v1::PushAnswer>) {});
-  PushMessage message;
+  PayloadMessage message;
   ASSERT_TRUE(pipeline_.NextMessage(now_, &message));
   ASSERT_EQ(message.pieces().size(), 3u);
   EXPECT_TRUE(message.pieces()[1].bytes() == large);

@@ -14,6 +14,7 @@
 #include "queue/store/memory_store.h"
 #include "queue/store/record_keys.h"
 #include "queue/wire/lease_stream.h"
+#include "rpc/fake_chunks.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace leeway {
@@ -188,8 +189,7 @@ std::vector<std::string> LeaseSeeds() {
   for (uint64_t chunk : {40, 1000}) {
     LeaseCutter cutter(lease, chunk);
     std::vector<std::string> messages;
-    v1::LeaseBatchResponse response;
-    while (cutter.Next(&response).value()) messages.push_back(response.SerializeAsString());
+    for (PayloadMessage message; cutter.Next(&message).value(); message.Clear()) messages.push_back(message.ToString());
     seeds.push_back(FuzzPieces::Join(messages));
   }
   return seeds;
