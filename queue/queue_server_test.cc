@@ -35,6 +35,7 @@ class QueueServerStartTest : public ::testing::Test {
     options.core.staleness.steps = 100;
     options.core.group_size = 2;
     options.core.max_groups = 100;
+    options.core.max_trajectory_bytes = 1000;
     options.core.max_bytes = 1 << 30;
     options.core.task = "sort5";
     options.core.train_seed = [](uint64_t index) { return index; };
