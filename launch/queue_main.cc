@@ -9,21 +9,34 @@
 #include "launch/roles/queue_role.h"
 #include "launch/roles/role_process.h"
 #include "launch/run/exit_code.h"
-#include "queue/store_inspection.h"
+#include "queue/upkeep/store_inspection.h"
 
 namespace leeway {
 namespace {
 
+// A line on stderr every two seconds, for stores that take longer.
+InspectionProgress SayHowFar() {
+  const MonotonicTime begin = RealClock()->Now();
+  return [begin, next = begin + absl::Seconds(2)](uint64_t payloads, uint64_t of_payloads, uint64_t bytes) mutable {
+    const MonotonicTime now = RealClock()->Now();
+    if (now < next) return;
+    next = now + absl::Seconds(2);
+    fmt::print(stderr, "[{:.0f} s] {} of {} trajectories read, {} MiB\n", absl::ToDoubleSeconds(now - begin), payloads,
+               of_payloads, bytes >> 20);
+  };
+}
+
 // `leeway-queue --inspect DIR`: a store's folder, or that of its run.
 ExitCode Inspect(const std::string& folder) {
   const std::string inside = RunPaths(folder).queue_store();
-  const absl::StatusOr<StoreContents> contents = InspectStore(RealFileSystem()->Exists(inside) ? inside : folder);
+  const absl::StatusOr<StoreContents> contents =
+      InspectStore(RealFileSystem()->Exists(inside) ? inside : folder, SayHowFar());
   if (!contents.ok()) {
     fmt::print(stderr, "{}\n", std::string(contents.status().message()));
     return ExitCodeOf(contents.status());
   }
   fmt::print("{}", DescribeContents(*contents));
-  return ExitCode::kDone;
+  return contents->damaged.empty() ? ExitCode::kDone : ExitCode::kDataRefused;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/cpu_time.h"
 #include "base/failpoint.h"
@@ -17,6 +18,8 @@
 #include "queue/store/memory_store.h"
 #include "queue/store/rocksdb_store.h"
 #include "queue/wire/connection.h"
+#include "rpc/listener/listening_socket.h"
+#include "rpc/security/connection_security.h"
 #include "rpc/server.h"
 
 namespace leeway {
@@ -27,12 +30,47 @@ constexpr absl::Duration kShortestSleep = absl::Milliseconds(5);
 
 constexpr absl::Duration kMetricsInterval = absl::Seconds(1);
 
-absl::StatusOr<std::unique_ptr<QueueStore>> OpenStore(const std::string& directory, const Clock* clock) {
+// Before anything is made or changed on disk: a second queue has no business there. Whoever takes the address in
+// between is met when this queue starts to listen.
+absl::Status CheckAddressIsFree(const std::string& address, const ConnectionSecurity& security) {
+  LEEWAY_ASSIGN_OR_RETURN(const RpcAddress parsed, ParseRpcAddress(address));
+  LEEWAY_RETURN_IF_ERROR(CheckServerSecurity(parsed, security));
+  return ListeningSocket::Open(parsed).status();
+}
+
+// What is wrong with the store's folder is not mended by starting the queue again: codes that end the job at once, with
+// the folder and what to do about it.
+absl::Status NameUnusableStore(const std::string& directory, const absl::Status& status) {
+  const std::string what = absl::StrCat("the queue's store in ", directory, " cannot be used: ", status.message());
+  // Some errors of the store know a better way out.
+  const bool has_remedy = absl::StrContains(status.message(), " move ");
+  switch (status.code()) {
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kDataLoss:
+      if (has_remedy) return absl::DataLossError(what);
+      return absl::DataLossError(absl::StrCat(what, "; bring it back as it was, or move ", directory,
+                                              " away: the queue then goes on from the newest checkpoint"));
+    case absl::StatusCode::kInternal:
+      return absl::PermissionDeniedError(
+          absl::StrCat(what, "; it has to be a folder of a disk that can be read and written: mend that, or move ",
+                       directory, " away: the queue then goes on from the newest checkpoint"));
+    default:
+      return status;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<QueueStore>> OpenStore(const std::string& directory, FileSystem* file_system,
+                                                      const Clock* clock) {
   if (directory.empty()) return std::make_unique<MemoryStore>();
+  if (absl::Status made = file_system->CreateDirectory(directory); !made.ok()) {
+    return absl::IsResourceExhausted(made) ? made : NameUnusableStore(directory, absl::InternalError(made.message()));
+  }
   RocksDbStoreOptions options;
   options.directory = directory;
   options.clock = clock;
-  return RocksDbStore::Open(options);
+  absl::StatusOr<std::unique_ptr<RocksDbStore>> store = RocksDbStore::Open(options);
+  if (!store.ok()) return NameUnusableStore(directory, store.status());
+  return store;
 }
 
 void FillStoreGauges(const StoreStatistics& statistics, v1::ProcessReport* report) {
@@ -210,6 +248,7 @@ absl::StatusOr<std::unique_ptr<QueueServer>> QueueServer::Start(QueueOptions opt
   frontend.max_wait = options.max_wait;
   // Microseconds: later lives of the queue start above all epochs that this one can give.
   options.core.first_epoch = static_cast<uint64_t>(std::max<int64_t>(1, absl::ToUnixMicros(absl::Now())));
+  LEEWAY_RETURN_IF_ERROR(CheckAddressIsFree(options.address, options.security));
   std::string quarantine_path;
   if (!options.state_directory.empty()) {
     LEEWAY_RETURN_IF_ERROR(file_system->CreateDirectory(options.state_directory));
@@ -217,22 +256,23 @@ absl::StatusOr<std::unique_ptr<QueueServer>> QueueServer::Start(QueueOptions opt
     frontend.lineage_path = JoinPath(options.state_directory, "lineage");
     LEEWAY_ASSIGN_OR_RETURN(options.core.last_lineage, ReadLastLineage(file_system, frontend.lineage_path));
   }
-  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<QueueStore> store, OpenStore(options.store_directory, clock));
+  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<QueueStore> store, OpenStore(options.store_directory, file_system, clock));
   const bool is_durable = store->is_durable();
   if (is_durable) state->disk = static_cast<const RocksDbStore*>(store.get());
-  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<QueueCore> core,
-                          QueueCore::Create(std::move(options.core), std::move(store), clock->Now()));
+  absl::StatusOr<std::unique_ptr<QueueCore>> core =
+      QueueCore::Create(std::move(options.core), std::move(store), clock->Now());
+  if (!core.ok()) return is_durable ? NameUnusableStore(options.store_directory, core.status()) : core.status();
   if (is_durable) {
     LEEWAY_LOG_INFO("the queue's store {} was read in {}: {} tickets issued so far, {} groups held, {} bytes",
                     options.store_directory,
                     absl::FormatDuration(absl::Trunc(clock->Now() - state->started, absl::Milliseconds(1))),
-                    core->counts().issued_total(), core->groups(), core->bytes());
+                    (*core)->counts().issued_total(), (*core)->groups(), (*core)->bytes());
   }
   LEEWAY_FAILPOINT("queue_after_recovery");
 
   State* const raw = state.get();
   state->quarantine = std::make_unique<Quarantine>(file_system, quarantine_path, options.quarantine_max_bytes);
-  state->frontend = std::make_unique<QueueFrontend>(std::move(frontend), std::move(core), state->quarantine.get(),
+  state->frontend = std::make_unique<QueueFrontend>(std::move(frontend), *std::move(core), state->quarantine.get(),
                                                     file_system, state->clock, [raw] { raw->Nudge(); });
   state->service =
       MakeQueueService(state->frontend.get(), [raw](v1::ProcessReport* report) { raw->FillReport(report); });

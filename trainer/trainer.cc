@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/cpu_time.h"
@@ -494,7 +495,16 @@ absl::Status Trainer::Run() {
     return absl::InvalidArgumentError("trainer.warm_start.steps: a warm start needs a task");
   }
   impl_ = std::make_unique<Impl>(options_, environment_, this);
-  return impl_->Run();
+  const absl::Status ended = impl_->Run();
+  // A file of the run that met a full disk, unless what to do is said already.
+  constexpr char kRemedy[] = "start the run again";
+  if (!absl::IsResourceExhausted(ended) || !absl::StrContains(ended.message(), options_.run_directory) ||
+      absl::StrContains(ended.message(), kRemedy)) {
+    return ended;
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(ended.message(), "; make room on the disk of ",
+                                                   options_.run_directory, " and ", kRemedy,
+                                                   ": it goes on from its newest checkpoint"));
 }
 
 }  // namespace leeway

@@ -17,6 +17,7 @@
 #include "launch/run/run_directory.h"
 #include "launch/supervision/posix_spawner.h"
 #include "nlohmann/json.hpp"
+#include "trainer/checkpoint/checkpoint_store.h"
 
 namespace leeway {
 namespace {
@@ -70,16 +71,26 @@ class EvaluationMonitor : public SupervisionObserver {
   v1::EvaluationResult result_;
 };
 
-// The newest checkpoint's step, or the one that is asked for.
+// The newest checkpoint's step, or the one that is asked for. It is whole.
 absl::StatusOr<int64_t> FindCheckpoint(const RunPaths& paths, int64_t wanted) {
   const std::vector<int64_t> steps = CheckpointSteps(paths);
   if (steps.empty()) return absl::NotFoundError(fmt::format("{} has no checkpoint", paths.root));
-  if (wanted < 0) return steps.back();
-  if (std::find(steps.begin(), steps.end(), wanted) != steps.end()) return wanted;
-  std::string list;
-  for (const int64_t step : steps) list += fmt::format("{}{}", list.empty() ? "" : ", ", step);
-  return absl::NotFoundError(
-      fmt::format("{} has no checkpoint of step {}; of these it has: {}", paths.root, wanted, list));
+  const int64_t step = wanted < 0 ? steps.back() : wanted;
+  std::string others;
+  for (const int64_t other : steps) {
+    if (other != step) others += fmt::format("{}{}", others.empty() ? "" : ", ", other);
+  }
+  if (std::find(steps.begin(), steps.end(), step) == steps.end()) {
+    return absl::NotFoundError(
+        fmt::format("{} has no checkpoint of step {}; of these it has: {}", paths.root, step, others));
+  }
+  const std::string path = fmt::format("{}/step-{}", paths.checkpoints(), step);
+  if (const absl::Status whole = VerifyCheckpoint(RealFileSystem(), path); !whole.ok()) {
+    return absl::DataLossError(fmt::format(
+        "the checkpoint {} is damaged or incomplete: {}; {}", path, std::string(whole.message()),
+        others.empty() ? "put it back from a copy" : fmt::format("evaluate another one with --step: {}", others)));
+  }
+  return step;
 }
 
 // A folder that goes away with the object.

@@ -92,7 +92,7 @@ ExitCode TrainCommand(const std::vector<std::string>& arguments) {
   JobEnd end;
   end.is_resume = run->is_resume();
   end.code = supervisor.Run();
-  end.reason = supervisor.policy().reason();
+  end.reason = monitor.Reason(supervisor.policy());
   end.restarts = monitor.view().restarts();
   end.wall_s = absl::ToDoubleSeconds(RealClock()->Now() - start);
   end.cpu_seconds = supervisor.cpu_seconds();

@@ -169,6 +169,24 @@ TEST(StatusBlockTest, StepsThatAreNotFiniteShow) {
   EXPECT_THAT(fmt::format("{}", fmt::join(StatusBlock(view, At(60), 200), "\n")), HasSubstr("NOT FINITE 3 steps"));
 }
 
+TEST(StatusBlockTest, AStoreThatRefusesPushesShowsWithItsReason) {
+  for (const int64_t step : {0, 7}) {  // also before the first one
+    JobView view(200, 1, 8, At(0));
+    if (step > 0) view.OnMetrics(Line(step, 0), At(1));
+    v1::StatusResponse status = Status();
+    view.OnStatus(status, At(2));
+    EXPECT_THAT(StatusLine(view, At(3)), Not(HasSubstr("REFUSED")));
+    v1::OpenWait* wait = status.add_waits();
+    wait->set_who("queue");
+    wait->set_cause("store_refuses");
+    wait->set_detail("disk full: 0 bytes are free in /r/queue");
+    view.OnStatus(status, At(4));
+    const std::string words = "PUSHES REFUSED by the queue's store: disk full: 0 bytes are free in /r/queue";
+    EXPECT_THAT(StatusLine(view, At(5)), HasSubstr(words));
+    EXPECT_THAT(StatusBlock(view, At(5), 200), testing::Contains(words));
+  }
+}
+
 TEST(StatusBlockTest, ShowsWhatUsersLookFor) {
   JobView view(100, 2, 8, At(0));
   view.OnMetrics(Line(50, 0.4), At(50));

@@ -100,6 +100,14 @@ std::string JobView::DescribeWaits() const {
   return text;
 }
 
+std::string JobView::StoreRefusal() const {
+  if (!status_.has_value()) return "";
+  for (const v1::OpenWait& wait : status_->waits()) {
+    if (wait.cause() == "store_refuses") return wait.detail();
+  }
+  return "";
+}
+
 std::optional<double> JobView::recent_reward() const {
   if (rewards_.empty()) return std::nullopt;
   double sum = 0;

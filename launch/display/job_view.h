@@ -46,6 +46,9 @@ class JobView {
   // Who waits for what, for how long, since which lease: for the watchdog's last words. Longest wait first.
   std::string DescribeWaits() const;
 
+  // Why the queue's store takes no trajectories at the moment ("disk full: ..."); empty: it takes them.
+  std::string StoreRefusal() const;
+
   int64_t step() const { return step_; }
   int64_t total_steps() const { return total_steps_; }
   int restarts() const { return restarts_; }

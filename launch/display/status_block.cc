@@ -112,13 +112,18 @@ std::vector<std::string> StatusBlock(const JobView& view, MonotonicTime now, int
                                status.groups(), status.counts().running(), status.counts().ready(),
                                status.bytes() / 1024, view.restarts(), Skipped(view), Failures(view)));
   }
+  if (const std::string refusal = view.StoreRefusal(); !refusal.empty()) {
+    rows.push_back(fmt::format("PUSHES REFUSED by the queue's store: {}", refusal));
+  }
   for (std::string& row : rows) row = Cut(row, static_cast<size_t>(std::max(width, 1)));
   return rows;
 }
 
 std::string StatusLine(const JobView& view, MonotonicTime now) {
+  std::string refused = view.StoreRefusal();
+  if (!refused.empty()) refused = "  PUSHES REFUSED by the queue's store: " + refused;
   if (const std::string phase = view.Phase(); !phase.empty())
-    return fmt::format("[{}] {}", FormatSpan(view.elapsed(now)), phase);
+    return fmt::format("[{}] {}{}", FormatSpan(view.elapsed(now)), phase, refused);
   const MetricsLine& line = view.last_line();
   const auto left = view.time_left();
   std::string text =
@@ -133,7 +138,7 @@ std::string StatusLine(const JobView& view, MonotonicTime now) {
   text += fmt::format("  waits: trainer {}; rollout {}  restarts {}{}  failures {}  left {}", Waits(view, "trainer"),
                       Waits(view, "rollout"), view.restarts(), Skipped(view), Failures(view),
                       left.has_value() ? FormatSpan(*left) : "?");
-  return text;
+  return text + refused;
 }
 
 }  // namespace leeway

@@ -14,6 +14,8 @@ ExitCode ExitCodeOf(const absl::Status& status) {
     // Tokens and certificates are configured.
     case absl::StatusCode::kUnauthenticated:
       return ExitCode::kConfiguration;
+    // An address or a store that another process has.
+    case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kResourceExhausted:

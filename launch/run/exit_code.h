@@ -19,8 +19,8 @@ enum class ExitCode : int {
 };
 
 // What a role's final status means for its exit code:
-//   OK 0 · INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE 2 · NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED 3 ·
-//   UNAVAILABLE, ABORTED 4 · DEADLINE_EXCEEDED 5 · DATA_LOSS 6 · others (CANCELLED included) 1.
+//   OK 0 · INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE 2 · NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED,
+//   RESOURCE_EXHAUSTED 3 · UNAVAILABLE, ABORTED 4 · DEADLINE_EXCEEDED 5 · DATA_LOSS 6 · others (CANCELLED included) 1.
 // A role returns ABORTED when it was fenced, so that its launcher starts it again.
 ExitCode ExitCodeOf(const absl::Status& status);
 

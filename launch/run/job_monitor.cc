@@ -61,7 +61,7 @@ SupervisionObserver::Pulse JobMonitor::OnPulse(const SupervisionPolicy& policy) 
   if (!was_ending_) {
     was_ending_ = true;
     terminal_->ShowNow(view_);
-    terminal_->Line(fmt::format("[{}] ending: {}", FormatSpan(now - start_), policy.reason()));
+    terminal_->Line(fmt::format("[{}] ending: {}", FormatSpan(now - start_), Reason(policy)));
   }
   std::vector<std::string> remaining;
   for (size_t i = 0; i < policy.processes().size(); ++i) {
@@ -71,6 +71,16 @@ SupervisionObserver::Pulse JobMonitor::OnPulse(const SupervisionPolicy& policy) 
   view_.set_ending(std::move(remaining));
   terminal_->Show(view_);
   return pulse;
+}
+
+std::string JobMonitor::Reason(const SupervisionPolicy& policy) const {
+  for (const SupervisionPolicy::Process& process : policy.processes()) {
+    const std::string who = process.role == ProcessRole::kQueue ? "the queue died" : process.name + " ended with";
+    const auto log = logs_.find(process.name);
+    if (!policy.reason().starts_with(who + " ") || log == logs_.end() || log->second.last_words.empty()) continue;
+    return fmt::format("{}: {}", policy.reason(), log->second.last_words);
+  }
+  return policy.reason();
 }
 
 void JobMonitor::FollowMetrics(MonotonicTime now) {
@@ -122,6 +132,10 @@ void JobMonitor::FollowLogs(const SupervisionPolicy& policy, MonotonicTime now) 
       if (process.role == ProcessRole::kTrainer) {
         view_.NoteProgress(now);
         if (level == "info") view_.set_trainer_note(text);
+      }
+      if (const std::string words = fmt::format("{} ends: ", process.name);
+          level == "error" && text.starts_with(words)) {
+        log.last_words = text.substr(words.size());
       }
       if (level != "error" || ++log.errors_shown > kErrorsShown) continue;
       terminal_->Line(

@@ -29,6 +29,8 @@ class JobMonitor : public SupervisionObserver {
   Pulse OnPulse(const SupervisionPolicy& policy) override;
 
   const JobView& view() const { return view_; }
+  // Why the job ends, with what the process that ended it said last.
+  std::string Reason(const SupervisionPolicy& policy) const;
   // The newest answer of the queue while it lived.
   const std::optional<v1::StatusResponse>& last_status() const { return last_status_; }
 
@@ -55,6 +57,8 @@ class JobMonitor : public SupervisionObserver {
   struct FollowedLog {
     LogTail tail;
     int errors_shown = 0;
+    // What the process ended with, if it said so.
+    std::string last_words;
   };
   std::map<std::string, FollowedLog> logs_;  // by process
   MonotonicTime next_sample_;

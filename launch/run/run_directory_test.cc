@@ -77,6 +77,7 @@ TEST(ExitCodeTest, FollowsTheCause) {
   EXPECT_EQ(ExitCodeOf(absl::OkStatus()), ExitCode::kDone);
   EXPECT_EQ(ExitCodeOf(absl::InvalidArgumentError("")), ExitCode::kConfiguration);
   EXPECT_EQ(ExitCodeOf(absl::NotFoundError("")), ExitCode::kEnvironment);
+  EXPECT_EQ(ExitCodeOf(absl::AlreadyExistsError("")), ExitCode::kEnvironment);
   EXPECT_EQ(ExitCodeOf(absl::AbortedError("")), ExitCode::kPeerLost);
   EXPECT_EQ(ExitCodeOf(absl::UnavailableError("")), ExitCode::kPeerLost);
   EXPECT_EQ(ExitCodeOf(absl::DeadlineExceededError("")), ExitCode::kStalled);

@@ -173,6 +173,17 @@ void QueueCore::FillStatus(MonotonicTime now, v1::StatusResponse* status) const 
   }
 }
 
+std::vector<std::pair<PayloadKey, std::shared_ptr<const StoredPayload>>> QueueCore::Payloads() const {
+  std::vector<std::pair<PayloadKey, std::shared_ptr<const StoredPayload>>> held;
+  for (const TicketRow* row : ledger_.SortedRows()) {
+    for (uint32_t member = 0; member < row->members.size(); ++member) {
+      const PayloadKey key = {row->ticket, member};
+      if (auto payload = store_->Get(key); payload.ok()) held.emplace_back(key, *std::move(payload));
+    }
+  }
+  return held;
+}
+
 // ---- invariants -----------------------------------------------------------------------------------------------------
 
 absl::Status QueueCore::CheckRuns() const {

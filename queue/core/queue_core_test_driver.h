@@ -33,8 +33,10 @@ inline QueueCoreOptions DriverOptions(uint64_t groups_per_step, uint32_t group_s
 
 class CoreDriver {
  public:
-  explicit CoreDriver(const QueueCoreOptions& options) : options_(options) {
-    auto created = QueueCore::Create(options, std::make_unique<MemoryStore>());
+  explicit CoreDriver(const QueueCoreOptions& options,
+                      std::unique_ptr<QueueStore> store = std::make_unique<MemoryStore>())
+      : options_(options) {
+    auto created = QueueCore::Create(options, std::move(store));
     EXPECT_TRUE(created.ok()) << created.status();
     core_ = *std::move(created);
   }

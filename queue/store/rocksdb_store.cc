@@ -147,9 +147,11 @@ class RocksDbStore::Implementation {
 
   // ---- answers ------------------------------------------------------------------------------------------------------
 
-  // Runs what waits for writes that are durable, on whichever thread has set delivering_.
-  void Deliver();
-  // The deliverer's thread: only while there is something to write, so that callbacks do not hold up the next group.
+  // Runs what waits for writes that are durable, by whoever has set delivering_. The writer does so at once, but leaves
+  // it to the deliverer as soon as there is something to write.
+  void Deliver(bool is_writer);
+  void HandOver() LEEWAY_REQUIRES(mutex_);
+  // The deliverer's thread.
   void RunDeliverer();
 
   struct Waiting {
@@ -264,22 +266,17 @@ absl::Status RocksDbStore::Implementation::Step() {
       }
       return written;
     }
-    bool delivers_here = false;
+    bool delivers = false;
     {
       MutexLock lock(&mutex_);
       pending_.OnDurable(group_);
       statistics_ = disk_.Statistics();
       durable_ = std::max(durable_, group_.last_write);
       // Whoever delivers already goes on with these.
-      const bool has_callbacks = !delivering_ && !waiting_.empty() && waiting_.front().number <= durable_;
-      delivers_here = has_callbacks && !pending_.has_ended_writes();
-      if (has_callbacks) delivering_ = true;
-      if (has_callbacks && !delivers_here) {
-        is_handed_over_ = true;
-        handed_over_.NotifyOne();
-      }
+      delivers = !delivering_ && !waiting_.empty() && waiting_.front().number <= durable_;
+      if (delivers) delivering_ = true;
     }
-    if (delivers_here) Deliver();
+    if (delivers) Deliver(/*is_writer=*/true);
     disk_.OnDurable(group_);
     rewrote_last_ = group_.last_write == 0;
     group_ = WriteGroup();
@@ -297,12 +294,21 @@ absl::Status RocksDbStore::Implementation::Step() {
   return absl::OkStatus();
 }
 
-void RocksDbStore::Implementation::Deliver() {
+void RocksDbStore::Implementation::HandOver() {
+  is_handed_over_ = true;
+  handed_over_.NotifyOne();
+}
+
+void RocksDbStore::Implementation::Deliver(bool is_writer) {
   while (true) {
     std::vector<std::function<void()>> ready;
     {
       MutexLock lock(&mutex_);
-      while (!waiting_.empty() && waiting_.front().number <= durable_) {
+      if (is_writer && pending_.has_ended_writes()) {
+        HandOver();
+        return;
+      }
+      while (!waiting_.empty() && waiting_.front().number <= durable_ && (ready.empty() || !is_writer)) {
         ready.push_back(std::move(waiting_.front().done));
         waiting_.pop_front();
       }
@@ -321,7 +327,7 @@ void RocksDbStore::Implementation::RunDeliverer() {
       if (stopping_) return;
       is_handed_over_ = false;
     }
-    Deliver();
+    Deliver(/*is_writer=*/false);
   }
 }
 

@@ -55,9 +55,11 @@ struct StoreStatistics {
   uint64_t log_syncs = 0;
   uint64_t segment_syncs = 0;
   uint64_t failures = 0;
-  // Bytes appended to segments by groups, written again (in segments and bundles), and put into the database's log.
+  // Bytes appended to segments by groups, written again into others, into other bundles, and put into the database's
+  // log.
   uint64_t segment_bytes_written = 0;
   uint64_t rewritten_bytes = 0;
+  uint64_t rewritten_bundle_bytes = 0;
   uint64_t log_bytes_written = 0;
   // Large payloads held, and what their files take.
   uint64_t live_segment_bytes = 0;
@@ -86,8 +88,8 @@ struct StoreStatistics {
 //
 // Threads: as QueueStore; of two threads of its own one writes, and callbacks run on either. Blocking: Open and Recover
 // read the disk, Get of a large payload may open a file. What Get handed out can be loaded as long as the store exists.
-// The destructor waits for the write in progress and running callbacks; writes not yet begun are lost, as in a crash, so
-// wait for the last one first.
+// The destructor waits for the write in progress and running callbacks; writes not yet begun are lost, as in a crash,
+// so wait for the last one first.
 class RocksDbStore : public QueueStore {
  public:
   // ALREADY_EXISTS: another store, maybe of another process, has the directory open. DATA_LOSS: files are missing or

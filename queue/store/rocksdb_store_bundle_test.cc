@@ -111,7 +111,7 @@ TEST(RocksDbStoreBundleTest, BundlesWithMuchGarbageAreRewritten) {
     EXPECT_EQ(live, kTickets / 5 * kSmall);
     ASSERT_TRUE(
         AwaitCondition([&] { return store->Statistics().bundle_bytes <= 2 * live + 8 * options.bundle_bytes; }));
-    EXPECT_GT(store->Statistics().rewritten_bytes, 0u);
+    EXPECT_GT(store->Statistics().rewritten_bundle_bytes, 0u);
     EXPECT_EQ(store->Statistics().live_bundle_bytes, live);
     EXPECT_EQ(ContentOf(*store, KeysTo(kTickets)), content);
   }
@@ -132,7 +132,7 @@ TEST(RocksDbStoreBundleTest, WhatWasHandedOutStaysReadableWhateverBecomesOfItsBu
     if (i % 6 != 0) store->Erase({i, 0});
   }
   ASSERT_TRUE(AwaitDurable(store.get(), store->Write({})));
-  ASSERT_TRUE(AwaitCondition([&] { return store->Statistics().rewritten_bytes > 0; }));
+  ASSERT_TRUE(AwaitCondition([&] { return store->Statistics().rewritten_bundle_bytes > 0; }));
   for (uint64_t i = 0; i < kTickets; i += 6) store->Erase({i, 0});
   ASSERT_TRUE(AwaitDurable(store.get(), store->Write({})));
   ASSERT_TRUE(AwaitCondition([&] { return store->Statistics().bundles == 0; }));

@@ -21,6 +21,8 @@ class CheckedStore {
     RocksDbStoreOptions options = SmallStore(directory, disk_);
     options.segment_bytes = 16 << 10;
     options.ballast_bytes = 32 << 10;
+    options.bundle_bytes = 60;
+    options.cached_bytes = 0;
     absl::StatusOr<std::unique_ptr<RocksDbStore>> store = RocksDbStore::Open(options);
     if (store.ok()) store_ = *std::move(store);
     // Only a crash may keep it from opening.
@@ -155,6 +157,41 @@ TEST_P(CrashTest, WhileItRecovers) {
   EXPECT_GT(crash_at, 10u);
 }
 
+// Small payloads only: several bundles a group, of which some end in part, some whole, and some are rewritten.
+TEST_P(CrashTest, OfBundlesAtEveryChangeOfTheDisk) {
+  constexpr uint32_t kTickets = 144;
+  const std::vector<PayloadKey> keys = AllKeys(kTickets);
+  uint64_t crash_at = 1;
+  uint64_t rewritten_bytes = 0;
+  for (bool done = false; !done; ++crash_at) {
+    StoreDirectory directory;
+    const auto disk = std::make_shared<FaultyStoreFileSystem>();
+    disk->LoseUnsynced();
+    disk->CrashAt(crash_at, GetParam());
+    CheckedStore checked(directory.path(), disk, {});
+    done = checked.is_open();
+    for (uint32_t round = 0; done && round < 4; ++round) {
+      for (uint32_t i = round * 36; i < (round + 1) * 36; ++i) checked.Put(keys[i], BytesOf(i, 12));
+      // A bundle has five. Of the older ones one ends each round; the first ones go.
+      for (uint32_t i = 0; i < round * 36; ++i) {
+        if (checked.holds(keys[i]) && (i < 10 || i % 5 == round)) checked.Erase(keys[i]);
+      }
+      done = checked.Await(checked.Write({{"round", absl::StrCat(round)}}));
+    }
+    for (uint32_t i = 0; done && i < kTickets; ++i) {
+      if (i % 5 != 0 && checked.holds(keys[i])) checked.Erase(keys[i]);
+    }
+    done = done && checked.Await(checked.Write({}));
+    for (int i = 0; done && i < 8; ++i) done = checked.Await(checked.Write({{"idle", absl::StrCat(i)}}));
+    if (checked.is_open()) rewritten_bytes += checked.store().Statistics().rewritten_bundle_bytes;
+    disk->Crash(GetParam());
+    checked.Reopened(directory.path(), keys);
+    ASSERT_FALSE(HasFailure()) << "crash at change " << crash_at;
+  }
+  EXPECT_GT(crash_at, 30u);
+  EXPECT_GT(rewritten_bytes, 0u);
+}
+
 std::string NameOfTorn(const ::testing::TestParamInfo<Torn>& info) {
   if (info.param == Torn::kNothing) return "NothingUnsynced";
   return info.param == Torn::kHalf ? "HalfOfIt" : "HalfAndZeros";
@@ -164,11 +201,12 @@ INSTANTIATE_TEST_SUITE_P(AllKinds, CrashTest, ::testing::Values(Torn::kNothing, 
                          NameOfTorn);
 
 TEST(CrashPropertyTest, RandomLivesWithFaultsKeepAPrefix) {
-  constexpr uint32_t kTickets = 120;
+  constexpr uint32_t kTickets = 360;
   const std::vector<PayloadKey> keys = AllKeys(kTickets);
   StoreDirectory directory;
   StoreContent content;
   uint64_t rewritten_bytes = 0;
+  uint64_t rewritten_bundle_bytes = 0;
   for (uint32_t life = 0; life < 25; ++life) {
     std::mt19937 random(life);
     const auto disk = std::make_shared<FaultyStoreFileSystem>();
@@ -191,10 +229,10 @@ TEST(CrashPropertyTest, RandomLivesWithFaultsKeepAPrefix) {
                                                : StoreRecord{record, BytesOf(random(), random() % 200)}});
           if (random() % 8 == 0) checked.Await(number);
         }
-        // Fills many segments, and leaves them nearly empty.
+        // Fills many segments and bundles, and leaves them nearly empty.
         if (random() % 60 == 0) {
           for (const PayloadKey& any : keys) {
-            if (!checked.holds(any)) checked.Put(any, BytesOf(random(), 100 + random() % 4000));
+            if (!checked.holds(any)) checked.Put(any, BytesOf(random(), random() % (random() % 2 == 0 ? 20 : 4000)));
           }
         }
         if (random() % 60 == 0) {
@@ -211,12 +249,14 @@ TEST(CrashPropertyTest, RandomLivesWithFaultsKeepAPrefix) {
         }
       }
       rewritten_bytes += checked.store().Statistics().rewritten_bytes;
+      rewritten_bundle_bytes += checked.store().Statistics().rewritten_bundle_bytes;
     }
     disk->Crash(torn);
     content = checked.Reopened(directory.path(), keys);
     ASSERT_FALSE(HasFailure()) << "life " << life;
   }
   EXPECT_GT(rewritten_bytes, 0u);
+  EXPECT_GT(rewritten_bundle_bytes, 0u);
 }
 
 }  // namespace

@@ -207,6 +207,42 @@ TEST(FullDiskTest, RecordsGoOnWhilePushesAreRefusedAndAllResumesWithSpace) {
   EXPECT_EQ(ContentOf(*store, keys), expected);
 }
 
+TEST(FullDiskTest, SmallPayloadsThatWereAcceptedBeforeDoNotHoldUpRecords) {
+  StoreDirectory directory;
+  const auto disk = std::make_shared<FaultyStoreFileSystem>();
+  disk->LoseUnsynced();
+  RocksDbStoreOptions options = SmallStore(directory.path(), disk);
+  options.inline_bytes = 4096;
+  const auto store = OpenStore(options);
+  ASSERT_TRUE(AwaitDurable(store.get(), store->Write({{"t", "0"}})));
+  Signal may_sync;
+  disk->DelaySyncs(absl::ZeroDuration(), [&](absl::Duration) { may_sync.Await(); });
+  // Half of the ballast, 128 KiB, may wait.
+  std::vector<PayloadKey> keys;
+  StoreContent expected;
+  absl::Status status;
+  for (uint32_t i = 0; i < 1000; ++i) {
+    status = store->Put({i, 0}, PayloadOf(std::string(1024, 's')));
+    if (!status.ok()) break;
+    keys.push_back({i, 0});
+    expected[NameOf(keys.back())] = std::string(1024, 's');
+    store->Write({});
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("131072 bytes of small payloads and records wait"));
+  EXPECT_EQ(keys.size(), 128u);
+
+  disk->SetCapacity(options.ballast_bytes + (32 << 10));  // too little for them without the ballast
+  may_sync.Give();
+  for (int i = 0; i < 20; ++i) {
+    expected["t"] = std::string(100 + i, 'r');
+    ASSERT_TRUE(AwaitDurable(store.get(), store->Write({{"t", expected["t"]}})));
+  }
+  EXPECT_FALSE(std::filesystem::exists(directory.path() + "/ballast"));
+  EXPECT_THAT(store->refusal(), StartsWith("disk full: "));
+  EXPECT_EQ(ContentOf(*store, keys), expected);
+}
+
 TEST(FullDiskTest, AStoreOpensOnAFullDisk) {
   StoreDirectory directory;
   {

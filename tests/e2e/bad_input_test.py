@@ -267,6 +267,23 @@ def initial_weights():
         lw.check_conservation(started.metrics())
 
 
+def damaged_checkpoint():
+    """`leeway eval` of a checkpoint with a damaged byte names the run's own file and the checkpoints that are left, and starts nothing."""
+    with lw.Workspace("bad-input") as folder:
+        job = lw.Job("tiny.toml", folder, "run", ["trainer.steps=4", "checkpoint.every=2", "eval.every=0"]).run(timeout=60)
+        weights = job.checkpoint(4) / "weights.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        result = subprocess.run([lw.program(), "eval", str(job.directory)], capture_output=True, text=True, timeout=60, check=False)
+        assert (result.returncode, result.stdout) == (6, ""), result
+        for word in (str(job.checkpoint(4)), "weights.safetensors", "--step: 2"):
+            assert word in result.stderr, result.stderr
+        assert len(result.stderr.splitlines()) == 1 and "leeway-eval-" not in result.stderr, result.stderr
+        other = subprocess.run([lw.program(), "eval", str(job.directory), "--step", "2"], capture_output=True, text=True, timeout=60, check=False)
+        assert other.returncode == 0 and "step 2 of" in other.stdout, other
+
+
 lw.main({
     "each_says_where_and_what": each_says_where_and_what,
     "all_errors_at_once": all_errors_at_once,
@@ -275,4 +292,5 @@ lw.main({
     "busy_ports": busy_ports,
     "unfinished_run": unfinished_run,
     "initial_weights": initial_weights,
+    "damaged_checkpoint": damaged_checkpoint,
 })

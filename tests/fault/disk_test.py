@@ -135,6 +135,32 @@ def slow_syncs():
         assert "restarted " not in job.job.output(), job.job.tail()
 
 
+def unusable_store():
+    """A store that the queue can not use ends the job at once: one error that names it, and a remedy that works."""
+    with lw.Workspace("disk-unusable") as folder:
+        job = DiskJob(folder, "unusable")
+        job.job.at_step(12)  # beyond the checkpoint of step 10
+        children = job.job.identified_children()
+        job.job.process.kill()
+        job.job.process.wait()
+        assert not lw.wait_until_gone(children, 10), children
+        store = job.job.directory / "queue"
+        for manifest in (store / "records").glob("MANIFEST-*"):
+            manifest.write_text("nonsense")
+        job.job.go_on()
+        written = len(job.job.output())
+        job.job.start()
+        assert job.job.wait(60) == 6, job.job.tail()
+        output = job.job.output()[written:]
+        closing = next(line for line in output.splitlines() if line.startswith("ended with exit code 6"))
+        assert f"the queue's store in {store} cannot be used: " in closing and f"move {store} away" in closing, closing
+        assert "restarted " not in output, output
+        store.rename(store.parent / "queue.damaged")
+        # With the store goes what the queue had acknowledged: tickets are issued anew from the checkpoint on, and the bytes are the same.
+        job.job.run(timeout=120)
+        assert lw.checkpoint_digests(job.job.checkpoint(STEPS)) == undisturbed(STEPS), "other bytes than undisturbed"
+
+
 @contextlib.contextmanager
 def small_disk(path, megabytes):
     """A tmpfs; skips the test, by name, where mounting is not allowed."""
@@ -148,6 +174,17 @@ def small_disk(path, megabytes):
         subprocess.run(["umount", "-l", path], check=True)
 
 
+def fill(disk):
+    """Somebody else's file takes every byte that is left; returns it."""
+    filler = pathlib.Path(disk) / "somebody-elses-file"
+    with open(filler, "wb", buffering=0) as file:
+        for piece in (1 << 16, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(piece))
+    return filler
+
+
 def really_full_disk():
     """A real file system of 24 MiB below the store, filled to the last byte by somebody else, and freed again. What the queue holds is trained
     meanwhile: the store keeps room for the ledger's own records."""
@@ -155,14 +192,7 @@ def really_full_disk():
         job = DiskJob(folder, "full", budget=2, stops=(6,))
         # In step 6 the weights of version 6 allow for the episodes of step 8.
         job.job.wait_for(lambda _: job.accepted() >= 8 * GROUPS * EPISODES, 60, "all that may be held before step 6")
-        filler = pathlib.Path(disk) / "somebody-elses-file"
-        with open(filler, "wb", buffering=0) as file:
-            with contextlib.suppress(OSError):
-                while True:
-                    file.write(bytes(1 << 16))
-            with contextlib.suppress(OSError):
-                while True:
-                    file.write(bytes(1))
+        filler = fill(disk)
         job.job.go_on()
         job.job.at_step(7)
         job.queue_says("disk full")
@@ -176,8 +206,26 @@ def really_full_disk():
         print(f"  tmpfs, S = 2: {during} steps without space, {job.full_answers()} pushes answered FULL")
 
 
+def full_run_directory():
+    """The trainer's own files meet a full disk: the job ends, names the file and what to do, and goes on to the same bytes when there is space."""
+    with (lw.Workspace("disk-run") as folder, small_disk(os.path.join(folder, "run"), 8) as disk,
+          small_disk(os.path.join(disk, "queue"), 256)):
+        job = DiskJob(folder, "run", stops=(12,))
+        job.job.at_step(11)  # beyond the checkpoint of step 10
+        filler = fill(disk)
+        job.job.go_on()
+        assert job.job.wait(60) == 3, job.job.tail()
+        closing = next(line for line in job.job.output().splitlines() if line.startswith("ended with exit code 3"))
+        assert f"{disk}/" in closing and "No space left on device" in closing and "start the run again" in closing, closing
+        assert "restarted " not in job.job.output(), job.job.tail()
+        filler.unlink()
+        job.job.go_on()
+        job.job.start()
+        job.finish()
+
+
 lw.main({
     "disk_full": failing_disk("enospc", "disk full", 0), "disk_full_asynchronous": failing_disk("enospc", "disk full", 2),
     "disk_errors": failing_disk("eio", "disk error", 0), "killed_while_the_disk_fails": killed_while_the_disk_fails, "slow_syncs": slow_syncs,
-    "really_full_disk": really_full_disk,
+    "unusable_store": unusable_store, "really_full_disk": really_full_disk, "full_run_directory": full_run_directory,
 })

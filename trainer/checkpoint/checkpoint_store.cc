@@ -182,12 +182,12 @@ absl::StatusOr<std::optional<Checkpoint>> CheckpointStore::LoadNewest() {
   return newest;
 }
 
-absl::StatusOr<Checkpoint> CheckpointStore::Load(const std::string& path) const {
-  LEEWAY_ASSIGN_OR_RETURN(const std::string manifest_text, files_->ReadFile(JoinPath(path, kManifest)));
+absl::Status VerifyCheckpoint(FileSystem* files, const std::string& path) {
+  LEEWAY_ASSIGN_OR_RETURN(const std::string manifest_text, files->ReadFile(JoinPath(path, kManifest)));
   json expected;
   LEEWAY_RETURN_IF_ERROR(ParseWith(JoinPath(path, kManifest), manifest_text,
                                    [&](const json& manifest) { expected = manifest.at("files"); }));
-  LEEWAY_ASSIGN_OR_RETURN(const json actual, DigestsOf(files_, path));
+  LEEWAY_ASSIGN_OR_RETURN(const json actual, DigestsOf(files, path));
   if (actual != expected) {
     std::string damaged;
     for (const auto& [name, digest] : actual.items()) {
@@ -197,6 +197,11 @@ absl::StatusOr<Checkpoint> CheckpointStore::Load(const std::string& path) const 
     return absl::DataLossError(absl::StrCat("sizes or digests differ from ", kManifest, ": ",
                                             damaged.empty() ? "a file is missing" : damaged));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Checkpoint> CheckpointStore::Load(const std::string& path) const {
+  LEEWAY_RETURN_IF_ERROR(VerifyCheckpoint(files_, path));
   Checkpoint checkpoint;
   LEEWAY_ASSIGN_OR_RETURN(const std::string state, files_->ReadFile(JoinPath(path, kState)));
   LEEWAY_RETURN_IF_ERROR(

@@ -86,6 +86,10 @@ class CheckpointStore {
   std::vector<uint64_t> verified_steps_;
 };
 
+// Whether the folder `path` holds exactly the files that were written. NOT_FOUND, DATA_LOSS: what is missing or
+// damaged.
+absl::Status VerifyCheckpoint(FileSystem* files, const std::string& path);
+
 }  // namespace leeway
 
 #endif  // LEEWAY_TRAINER_CHECKPOINT_CHECKPOINT_STORE_H_

@@ -419,7 +419,7 @@ void DiskWriter::OnDurable(const WriteGroup& group) {
     bundles_.OnCreated(list.number, bytes);
     bundles_.OnSealed(list.number, bytes);
     bundles_.OnListed(list.number, list.number, std::move(keys), bytes);
-    if (group.last_write == 0) counters_.rewritten_bytes += bytes;
+    if (group.last_write == 0) counters_.rewritten_bundle_bytes += bytes;
   }
   for (const WriteGroup::Erased& erased : group.erased) {
     (erased.place.is_bundled() ? bundles_ : segments_)

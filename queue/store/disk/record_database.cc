@@ -23,6 +23,9 @@ namespace {
 constexpr uint64_t kMebibyte = 1 << 20;
 constexpr char kBundleFamily[] = "bundles";
 
+// A batch up to this size is used again.
+constexpr size_t kKeptBatchBytes = 2 * kMebibyte;
+
 // A reader beside a running queue may meet a file that has just been replaced.
 constexpr int kReadOnlyAttempts = 5;
 
@@ -59,7 +62,7 @@ rocksdb::DBOptions DatabaseOptions(rocksdb::Env* env) {
 
 std::vector<rocksdb::ColumnFamilyDescriptor> Families() {
   rocksdb::BlockBasedTableOptions table;
-  table.block_cache = rocksdb::NewLRUCache(16 * kMebibyte);
+  table.block_cache = rocksdb::NewLRUCache(8 * kMebibyte);
   table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
   table.cache_index_and_filter_blocks = true;
   // Debian's RocksDB computes CRC-32C without the processor's instruction for it.
@@ -73,9 +76,13 @@ std::vector<rocksdb::ColumnFamilyDescriptor> Families() {
   // A queue deletes what it wrote: files full of deletions are compacted early, or scans would wade through them.
   family.table_properties_collector_factories = {rocksdb::NewCompactOnDeletionCollectorFactory(8192, 4096)};
   rocksdb::ColumnFamilyOptions records = family;
-  records.write_buffer_size = 16 * kMebibyte;
+  records.write_buffer_size = 8 * kMebibyte;
   rocksdb::ColumnFamilyOptions payloads = family;
-  payloads.write_buffer_size = 32 * kMebibyte;
+  payloads.write_buffer_size = 16 * kMebibyte;
+  // Bundles have many sizes; cut from blocks of one size, their memory comes back as it went.
+  payloads.arena_block_size = 4 * kMebibyte;
+  // Bundles are written again when files are merged: seldom, and most of them have ended by then.
+  payloads.level0_file_num_compaction_trigger = 8;
   return {{rocksdb::kDefaultColumnFamilyName, records}, {kBundleFamily, payloads}};
 }
 
@@ -96,7 +103,9 @@ struct RecordDatabase::Opened {
 };
 
 RecordDatabase::RecordDatabase(const Options& options)
-    : options_(options), env_(rocksdb::NewCompositeEnv(options.file_system)) {}
+    : options_(options),
+      env_(rocksdb::NewCompositeEnv(options.file_system)),
+      batch_(std::make_unique<rocksdb::WriteBatch>(kKeptBatchBytes)) {}
 
 RecordDatabase::~RecordDatabase() { Close(); }
 
@@ -167,7 +176,8 @@ void RecordDatabase::Exchange(std::shared_ptr<Opened> opened) {
 
 absl::Status RecordDatabase::Write(const WriteGroup& group) {
   const std::shared_ptr<Opened> opened = current();
-  rocksdb::WriteBatch batch;
+  rocksdb::WriteBatch& batch = *batch_;
+  batch.Clear();
   for (const WriteGroup::EndedList& list : group.ended_lists) {
     if (!list.ended.empty()) {
       batch.Put(opened->records, EndedKey(list.number), list.ended).PermitUncheckedError();
@@ -205,7 +215,10 @@ absl::Status RecordDatabase::Write(const WriteGroup& group) {
   rocksdb::WriteOptions options;
   options.sync = true;
   logged_bytes_ += batch.GetDataSize();
-  return FromRocksDb(opened->database->Write(options, &batch), absl::StrCat("write to ", options_.directory));
+  const absl::Status written =
+      FromRocksDb(opened->database->Write(options, &batch), absl::StrCat("write to ", options_.directory));
+  if (batch.GetDataSize() > kKeptBatchBytes) batch_ = std::make_unique<rocksdb::WriteBatch>();
+  return written;
 }
 
 absl::Status RecordDatabase::Reopen() {

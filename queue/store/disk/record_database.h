@@ -13,6 +13,7 @@
 namespace rocksdb {
 class Env;
 class FileSystem;
+class WriteBatch;
 }  // namespace rocksdb
 
 namespace leeway {
@@ -67,6 +68,8 @@ class RecordDatabase {
   const Options options_;
   // Outlives every database opened in it.
   const std::unique_ptr<rocksdb::Env> env_;
+  // The writer's; emptied and filled for each group, because memory touched for the first time is dear.
+  std::unique_ptr<rocksdb::WriteBatch> batch_;
   uint64_t logged_bytes_ = 0;
   mutable Mutex mutex_;
   mutable CondVar read_;

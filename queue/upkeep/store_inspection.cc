@@ -1,6 +1,7 @@
-#include "queue/store_inspection.h"
+#include "queue/upkeep/store_inspection.h"
 
 #include <limits>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -36,36 +37,76 @@ std::string Line(const std::string& name, const std::string& value) {
   return fmt::format("  {:<12} {}\n", name, value);
 }
 
-}  // namespace
+struct OpenedStore {
+  v1::HeadRecord head;
+  std::unique_ptr<QueueCore> core;
+  const RocksDbStore* disk = nullptr;  // the core's
+};
 
-absl::StatusOr<StoreContents> InspectStore(const std::string& directory) {
+absl::StatusOr<OpenedStore> OpenToRead(const std::string& directory) {
   RocksDbStoreOptions store_options;
   store_options.directory = directory;
   store_options.read_only = true;
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<RocksDbStore> store, RocksDbStore::Open(store_options));
-  const RocksDbStore* const disk = store.get();
-  v1::HeadRecord head;
+  OpenedStore opened;
+  opened.disk = store.get();
   bool has_head = false;
   LEEWAY_RETURN_IF_ERROR(store->Recover([&](absl::string_view key, absl::string_view value) {
     if (key == RecordKey(RecordKind::kHead)) {
-      has_head = head.ParseFromArray(value.data(), static_cast<int>(value.size()));
+      has_head = opened.head.ParseFromArray(value.data(), static_cast<int>(value.size()));
     }
     return absl::OkStatus();
   }));
   if (!has_head) return absl::NotFoundError(absl::StrCat(directory, ": a store in which no queue has written yet"));
-  LEEWAY_ASSIGN_OR_RETURN(QueueCoreOptions options, OptionsOf(head));
-  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<QueueCore> core,
-                          QueueCore::Create(std::move(options), std::move(store)));
+  LEEWAY_ASSIGN_OR_RETURN(QueueCoreOptions options, OptionsOf(opened.head));
+  LEEWAY_ASSIGN_OR_RETURN(opened.core, QueueCore::Create(std::move(options), std::move(store)));
+  return opened;
+}
+
+using Damages = std::map<std::pair<uint64_t, uint32_t>, std::string>;  // why, by ticket and member
+
+Damages FindDamaged(const QueueCore& core, const InspectionProgress& progress) {
+  Damages damaged;
+  const auto payloads = core.Payloads();
+  uint64_t checked = 0, bytes = 0;
+  for (const auto& [key, payload] : payloads) {
+    if (progress) progress(checked, payloads.size(), bytes);
+    // The store compares what it reads with the hash that was written with it.
+    if (const auto loaded = payload->Load(); !loaded.ok()) {
+      damaged[{key.ticket, key.member}] = std::string(loaded.status().message());
+    }
+    ++checked;
+    bytes += payload->size_bytes();
+  }
+  return damaged;
+}
+
+}  // namespace
+
+absl::StatusOr<StoreContents> InspectStore(const std::string& directory, const InspectionProgress& progress) {
+  LEEWAY_ASSIGN_OR_RETURN(const OpenedStore opened, OpenToRead(directory));
   StoreContents contents;
-  core->FillStatus(MonotonicTime(), &contents.status);
-  contents.groups_per_step = head.groups_per_step();
-  contents.group_size = head.group_size();
-  contents.budget = head.budget();
-  contents.lineage = head.lineage();
-  contents.lives = head.lives();
-  contents.payloads = disk->payloads();
-  contents.payload_bytes = disk->bytes();
-  contents.statistics = disk->Statistics();
+  opened.core->FillStatus(MonotonicTime(), &contents.status);
+  contents.groups_per_step = opened.head.groups_per_step();
+  contents.group_size = opened.head.group_size();
+  contents.budget = opened.head.budget();
+  contents.lineage = opened.head.lineage();
+  contents.lives = opened.head.lives();
+  contents.payloads = opened.disk->payloads();
+  contents.payload_bytes = opened.disk->bytes();
+  contents.statistics = opened.disk->Statistics();
+  Damages damaged = FindDamaged(*opened.core, progress);
+  if (!damaged.empty()) {
+    // A queue that has the store open may have trained and removed some meanwhile: those are gone when one looks again.
+    LEEWAY_ASSIGN_OR_RETURN(const OpenedStore again, OpenToRead(directory));
+    Damages still;
+    for (const auto& [key, payload] : again.core->Payloads()) {
+      const auto found = damaged.find({key.ticket, key.member});
+      if (found != damaged.end() && !payload->Load().ok()) still.insert(*found);
+    }
+    damaged = std::move(still);
+  }
+  for (auto& [key, why] : damaged) contents.damaged.push_back(std::move(why));
   return contents;
 }
 
@@ -88,6 +129,12 @@ std::string DescribeContents(const StoreContents& contents) {
   text += Line("payloads", fmt::format("{} trajectories, {} bytes; segments {} files, {} bytes", contents.payloads,
                                        contents.payload_bytes, contents.statistics.segments,
                                        contents.statistics.segment_file_bytes));
+  text +=
+      Line("checked", contents.damaged.empty() ? "the bytes of all trajectories are what was acknowledged"
+                                               : fmt::format("{} trajectories ARE DAMAGED; a queue has their groups "
+                                                             "generated again:",
+                                                             contents.damaged.size()));
+  for (const std::string& damage : contents.damaged) text += Line("damaged", damage);
   for (const v1::WorkerStatus& worker : status.workers()) {
     text += Line("worker", fmt::format("{} (producer {}, epoch {}): {}, {} tickets running, {} trajectories, {} failed",
                                        worker.name(), worker.identity().producer_id(), worker.identity().epoch(),
