@@ -21,9 +21,8 @@ constexpr absl::Duration kIdle = absl::Milliseconds(100);
 // How often the snapshot that the heartbeat reads is renewed while the loop is busy.
 constexpr absl::Duration kPublish = absl::Milliseconds(50);
 
-// UNKNOWN is what gRPC makes of a request or an answer that was garbled on its way ("Missing :authority header").
 bool IsPeerTrouble(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsUnknown(status);
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
 }  // namespace

@@ -325,19 +325,6 @@ TEST(WorkerTest, LostQueueIsAClearError) {
   EXPECT_THAT(status.ToString(), HasSubstr("queue lost: it has answered nothing for"));
 }
 
-TEST(WorkerTest, AGarbledAnswerIsTroubleOnTheWayAndNoReasonToEnd) {
-  Theatre theatre;
-  theatre.queue.FailNext("Register", absl::UnknownError("Missing :authority header"));
-  theatre.queue.FailNext("AcquireTickets", absl::UnknownError("Missing :authority header"));
-  theatre.Deliver(1);
-  theatre.queue.AddTicket(MakeTicket(1, 2));
-  theatre.Start();
-  EXPECT_TRUE(theatre.queue.WaitForPushes(2, kLong));
-  theatre.worker->Stop();
-  EXPECT_TRUE(theatre.Join().ok()) << theatre.result;
-  EXPECT_EQ(theatre.subscriber.identities().size(), 1u);
-}
-
 TEST(WorkerTest, AnotherRunsQueueIsRefusedAtOnce) {
   Theatre theatre;
   theatre.queue.FailNext("Register", absl::FailedPreconditionError("fingerprint a, this run is b"));

@@ -11,7 +11,9 @@ namespace {
 bool IsTransportFault(const grpc::Status& status, bool cancelled_here) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNKNOWN:
-      return absl::StrContains(status.error_message(), "Stream removed");
+      // The latter: the request was garbled on its way ("Missing :authority header").
+      return absl::StrContains(status.error_message(), "Stream removed") ||
+             absl::StrContains(status.error_message(), "Missing :");
     case grpc::StatusCode::INTERNAL:
       return absl::StrContains(status.error_message(), "RST_STREAM");
     case grpc::StatusCode::CANCELLED:

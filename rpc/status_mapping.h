@@ -14,6 +14,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status);
 // `context` (a method's name) is put before the message, so that "failed to connect" says for whom. Transport faults
 // that gRPC reports under other codes become UNAVAILABLE, so that callers meet one code for "the peer is gone":
 //   UNKNOWN "Stream removed"                 the connection broke before the server's status arrived
+//   UNKNOWN "Missing :authority header"      the request was garbled on its way
 //   INTERNAL "... RST_STREAM ..."            the peer reset the stream
 //   CANCELLED that this side did not ask for the server was shut down under the call (`cancelled_here` = false)
 // Connections that fail for their certificates become UNAUTHENTICATED, with what to configure: trying again is no use.

@@ -25,6 +25,7 @@ TEST(StatusMapping, TransportFaultsAreUnavailable) {
     absl::StatusCode expected;
   } cases[] = {
       {grpc::StatusCode::UNKNOWN, "Stream removed", false, absl::StatusCode::kUnavailable},
+      {grpc::StatusCode::UNKNOWN, "Missing :authority header", false, absl::StatusCode::kUnavailable},
       {grpc::StatusCode::UNKNOWN, "an exception in the handler", false, absl::StatusCode::kUnknown},
       {grpc::StatusCode::INTERNAL, "Received RST_STREAM with error code 2", false, absl::StatusCode::kUnavailable},
       {grpc::StatusCode::INTERNAL, "invariant broken", false, absl::StatusCode::kInternal},
