@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(AllKinds, CrashTest, ::testing::Values(Torn::kNothing, 
                          NameOfTorn);
 
 TEST(CrashPropertyTest, RandomLivesWithFaultsKeepAPrefix) {
-  constexpr uint32_t kTickets = 360;
+  constexpr uint32_t kTickets = 480;
   const std::vector<PayloadKey> keys = AllKeys(kTickets);
   StoreDirectory directory;
   StoreContent content;
@@ -232,8 +232,9 @@ TEST(CrashPropertyTest, RandomLivesWithFaultsKeepAPrefix) {
         // Fills many segments and bundles, and leaves them nearly empty.
         if (random() % 60 == 0) {
           for (const PayloadKey& any : keys) {
-            if (!checked.holds(any)) checked.Put(any, BytesOf(random(), random() % (random() % 2 == 0 ? 20 : 4000)));
+            if (!checked.holds(any)) checked.Put(any, BytesOf(random(), random() % (random() % 3 != 0 ? 20 : 4000)));
           }
+          checked.Await(checked.Write({}));
         }
         if (random() % 60 == 0) {
           for (const PayloadKey& any : keys) {
