@@ -14,8 +14,8 @@
 #include "queue/store/disk/disk_writer.h"
 #include "queue/store/disk/io_status.h"
 #include "queue/store/disk/pending_writes.h"
-#include "queue/store/disk/store_lock.h"
 #include "queue/store/faulty_file_system.h"
+#include "queue/store/store_lock.h"
 #include "rocksdb/file_system.h"
 
 namespace leeway {

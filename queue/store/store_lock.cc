@@ -1,4 +1,4 @@
-#include "queue/store/disk/store_lock.h"
+#include "queue/store/store_lock.h"
 
 #include <fcntl.h>
 #include <unistd.h>

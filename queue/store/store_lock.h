@@ -1,5 +1,5 @@
-#ifndef LEEWAY_QUEUE_STORE_DISK_STORE_LOCK_H_
-#define LEEWAY_QUEUE_STORE_DISK_STORE_LOCK_H_
+#ifndef LEEWAY_QUEUE_STORE_STORE_LOCK_H_
+#define LEEWAY_QUEUE_STORE_STORE_LOCK_H_
 
 #include <memory>
 #include <string>
@@ -27,4 +27,4 @@ class StoreLock {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_QUEUE_STORE_DISK_STORE_LOCK_H_
+#endif  // LEEWAY_QUEUE_STORE_STORE_LOCK_H_
