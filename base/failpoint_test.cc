@@ -1,5 +1,7 @@
 #include "base/failpoint.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
 #include <fstream>
@@ -47,20 +49,22 @@ TEST_F(FailpointTest, KillEndsTheProcessWithSigkill) {
 }
 
 TEST_F(FailpointTest, WaitsUntilTheFileIsThere) {
-  const std::string file = testing::TempDir() + "/failpoint_test_gate";
-  std::remove(file.c_str());
+  const std::string file = testing::TempDir() + "/failpoint_test_gate." + std::to_string(getpid());
   ASSERT_TRUE(FailpointArm("failpoint_test_point=wait_for:" + file + "@2").ok());
   EXPECT_TRUE(Guarded().ok());
-  std::atomic<bool> is_through{false};
+  std::atomic<bool> is_open{false};
+  std::atomic<bool> was_open_when_through{false};
   std::thread waiting([&] {
     static_cast<void>(Guarded());
-    is_through = true;
+    was_open_when_through = is_open.load();
   });
   while (FailpointHits("failpoint_test_point") < 2) std::this_thread::yield();
-  EXPECT_FALSE(is_through);
+  // Long enough for a thread that does not wait to be through.
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  is_open = true;
   std::ofstream(file).close();
   waiting.join();
-  EXPECT_TRUE(is_through);
+  EXPECT_TRUE(was_open_when_through);
   std::remove(file.c_str());
 }
 

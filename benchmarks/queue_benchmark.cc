@@ -8,8 +8,8 @@
 // throughput: 8 producers push real trajectories, each with at most --depth (and 4 MiB, but two) on the wire; one
 // consumer leases, commits and settles. Three rates: put (fill, nobody reads), get (drain), flow (both at once), in
 // memory that was used before. Redis Streams gets the same bytes from as many clients with the same pipeline; a store
-// on disk is compared with its appendfsync always. Beside them the floors: gRPC with the same messages and no queue, and
-// the bare append + fdatasync loop. soak and stall: benchmarks/queue/endurance.h. Exit code 1: a target is missed.
+// on disk is compared with its appendfsync always. Beside them the floors: gRPC with the same messages and no queue,
+// and the bare append + fdatasync loop. soak and stall: benchmarks/queue/endurance.h. Exit code 1: a target is missed.
 
 #include <algorithm>
 #include <cstdio>

@@ -38,9 +38,18 @@ absl::Status CheckAddressIsFree(const std::string& address, const ConnectionSecu
   return ListeningSocket::Open(parsed).status();
 }
 
-// What is wrong with the store's folder is not mended by starting the queue again: codes that end the job at once, with
-// the folder and what to do about it.
-absl::Status NameUnusableStore(const std::string& directory, const absl::Status& status) {
+// Nobody can write there, whatever the disk does: told apart from a disk that fails at this moment, which only a write
+// can do.
+bool IsFolderUnusable(const std::string& directory, FileSystem* file_system) {
+  const std::string path = directory + "/writable";
+  const absl::Status written = file_system->WriteFileAtomically(path, "");
+  if (written.ok()) file_system->RemoveAll(path).IgnoreError();
+  return absl::IsPermissionDenied(written) || absl::IsNotFound(written);
+}
+
+// Names the folder and what to do about it. Codes that end the job at once (launch/run/exit_code.h) are for what
+// starting the queue again does not mend.
+absl::Status NameUnusableStore(const std::string& directory, FileSystem* file_system, const absl::Status& status) {
   const std::string what = absl::StrCat("the queue's store in ", directory, " cannot be used: ", status.message());
   // Some errors of the store know a better way out.
   const bool has_remedy = absl::StrContains(status.message(), " move ");
@@ -50,10 +59,17 @@ absl::Status NameUnusableStore(const std::string& directory, const absl::Status&
       if (has_remedy) return absl::DataLossError(what);
       return absl::DataLossError(absl::StrCat(what, "; bring it back as it was, or move ", directory,
                                               " away: the queue then goes on from the newest checkpoint"));
-    case absl::StatusCode::kInternal:
-      return absl::PermissionDeniedError(
+    case absl::StatusCode::kInternal: {
+      const std::string remedy =
           absl::StrCat(what, "; it has to be a folder of a disk that can be read and written: mend that, or move ",
-                       directory, " away: the queue then goes on from the newest checkpoint"));
+                       directory, " away: the queue then goes on from the newest checkpoint");
+      return IsFolderUnusable(directory, file_system) ? absl::PermissionDeniedError(remedy)
+                                                      : absl::InternalError(remedy);
+    }
+    case absl::StatusCode::kFailedPrecondition:
+      return absl::FailedPreconditionError(absl::StrCat(what, "; go on with the program that wrote it, or move ",
+                                                        directory,
+                                                        " away: the queue then goes on from the newest checkpoint"));
     default:
       return status;
   }
@@ -63,13 +79,14 @@ absl::StatusOr<std::unique_ptr<QueueStore>> OpenStore(const std::string& directo
                                                       const Clock* clock) {
   if (directory.empty()) return std::make_unique<MemoryStore>();
   if (absl::Status made = file_system->CreateDirectory(directory); !made.ok()) {
-    return absl::IsResourceExhausted(made) ? made : NameUnusableStore(directory, absl::InternalError(made.message()));
+    if (absl::IsResourceExhausted(made)) return made;
+    return NameUnusableStore(directory, file_system, absl::InternalError(made.message()));
   }
   RocksDbStoreOptions options;
   options.directory = directory;
   options.clock = clock;
   absl::StatusOr<std::unique_ptr<RocksDbStore>> store = RocksDbStore::Open(options);
-  if (!store.ok()) return NameUnusableStore(directory, store.status());
+  if (!store.ok()) return NameUnusableStore(directory, file_system, store.status());
   return store;
 }
 
@@ -83,8 +100,11 @@ void FillStoreGauges(const StoreStatistics& statistics, v1::ProcessReport* repor
   gauges["store/log_bytes_written"] = statistics.log_bytes_written;
   gauges["store/segment_bytes_written"] = statistics.segment_bytes_written;
   gauges["store/rewritten_bytes"] = statistics.rewritten_bytes;
+  gauges["store/rewritten_bundle_bytes"] = statistics.rewritten_bundle_bytes;
   gauges["store/segment_file_bytes"] = statistics.segment_file_bytes;
   gauges["store/live_segment_bytes"] = statistics.live_segment_bytes;
+  gauges["store/bundle_bytes"] = statistics.bundle_bytes;
+  gauges["store/live_bundle_bytes"] = statistics.live_bundle_bytes;
 }
 
 Histogram HistogramOf(const v1::HistogramCounts& saved) {
@@ -261,7 +281,8 @@ absl::StatusOr<std::unique_ptr<QueueServer>> QueueServer::Start(QueueOptions opt
   if (is_durable) state->disk = static_cast<const RocksDbStore*>(store.get());
   absl::StatusOr<std::unique_ptr<QueueCore>> core =
       QueueCore::Create(std::move(options.core), std::move(store), clock->Now());
-  if (!core.ok()) return is_durable ? NameUnusableStore(options.store_directory, core.status()) : core.status();
+  if (!core.ok())
+    return is_durable ? NameUnusableStore(options.store_directory, file_system, core.status()) : core.status();
   if (is_durable) {
     LEEWAY_LOG_INFO("the queue's store {} was read in {}: {} tickets issued so far, {} groups held, {} bytes",
                     options.store_directory,

@@ -5,8 +5,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rpc/fake_chunks.h"
 #include "leeway/v1/queue.pb.h"
+#include "rpc/fake_chunks.h"
 
 namespace leeway {
 namespace {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "fmt/format.h"
@@ -12,14 +13,17 @@ namespace {
 
 using Kind = SupervisionAction::Kind;
 
-// Another try gives the same answer.
-bool IsHopeless(const ChildExit& exit) {
-  if (exit.signal != 0) return false;
-  const auto code = static_cast<ExitCode>(exit.exit_code);
-  return code == ExitCode::kConfiguration || code == ExitCode::kEnvironment || code == ExitCode::kDataRefused;
+bool EndedWith(const ChildExit& exit, std::initializer_list<ExitCode> codes) {
+  return exit.signal == 0 &&
+         std::find(codes.begin(), codes.end(), static_cast<ExitCode>(exit.exit_code)) != codes.end();
 }
 
 }  // namespace
+
+bool SupervisionPolicy::IsHopeless(int process, const ChildExit& exit) const {
+  if (EndedWith(exit, {ExitCode::kConfiguration, ExitCode::kDataRefused})) return true;
+  return EndedWith(exit, {ExitCode::kEnvironment}) && states_[process].total_restarts == 0;
+}
 
 std::string ChildExit::ToString() const {
   if (signal != 0) return fmt::format("killed by signal {} ({})", signal, strsignal(signal));
@@ -43,7 +47,7 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
   State& state = states_[process];
   const Process& info = processes_[process];
   state.is_running = false;
-  if (IsStillNeeded(process) && !IsHopeless(exit)) {
+  if (IsStillNeeded(process) && !IsHopeless(process, exit)) {
     ScheduleRestart(process, exit, now, &actions);
     return actions;
   }
@@ -67,13 +71,13 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
       break;
     case Phase::kRunning:
       if (info.role == ProcessRole::kQueue) {
-        Finish(IsHopeless(exit) ? static_cast<ExitCode>(exit.exit_code) : ExitCode::kPeerLost,
+        Finish(IsHopeless(process, exit) ? static_cast<ExitCode>(exit.exit_code) : ExitCode::kPeerLost,
                fmt::format("the queue died ({})", exit.ToString()), now, &actions);
       } else if (exit.is_clean() && info.role == ProcessRole::kTrainer) {
         Finish(ExitCode::kDone, "training is complete", now, &actions);
       } else if (exit.is_clean()) {
         state.has_ended_cleanly = true;
-      } else if (IsHopeless(exit)) {
+      } else if (IsHopeless(process, exit)) {
         Finish(static_cast<ExitCode>(exit.exit_code), fmt::format("{} ended with {}", info.name, exit.ToString()), now,
                &actions);
       } else {
@@ -197,7 +201,7 @@ void SupervisionPolicy::ScheduleRestart(int process, const ChildExit& exit, Mono
   if (state.restarts_in_row >= options_.max_restarts) {
     state.is_given_up = true;
     if (!HasHope(info.role)) {
-      Finish(ExitCode::kPeerLost,
+      Finish(EndedWith(exit, {ExitCode::kEnvironment}) ? ExitCode::kEnvironment : ExitCode::kPeerLost,
              fmt::format("{} died {} times in a row without progress (last: {})", info.name, state.restarts_in_row + 1,
                          exit.ToString()),
              now, actions);

@@ -108,6 +108,9 @@ class SupervisionPolicy {
   void ScheduleRestart(int process, const ChildExit& exit, MonotonicTime now, std::vector<SupervisionAction>* actions);
   void TerminateRunning(std::optional<ProcessRole> except, std::vector<SupervisionAction>* actions);
   std::vector<SupervisionAction> KillRunning();
+  // Another try gives the same answer. What is wrong around a process (a full disk, an address in use) may pass if an
+  // earlier life of it has met nothing of the kind.
+  bool IsHopeless(int process, const ChildExit& exit) const;
   bool TrainerRuns() const;
   // A durable queue, while the job runs or a trainer that ends still wants to write its checkpoint.
   bool IsStillNeeded(int process) const;

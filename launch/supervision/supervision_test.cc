@@ -170,6 +170,29 @@ TEST(SupervisionPolicyTest, AStoreThatIsRefusedEndsTheJobAtOnce) {
   EXPECT_EQ(policy.exit_code(), ExitCode::kDataRefused);
 }
 
+// A full disk or a lost folder: at the start it is told at once, later it may pass.
+TEST(SupervisionPolicyTest, TroubleAroundAQueueThatHasWorkedMayPass) {
+  SupervisionOptions options;
+  options.is_queue_durable = true;
+  const ChildExit environment = {static_cast<int>(ExitCode::kEnvironment), 0};
+  SupervisionPolicy fresh(options, {{"queue-0", ProcessRole::kQueue}});
+  fresh.Start();
+  fresh.OnExit(0, environment, MonotonicTime());
+  EXPECT_EQ(fresh.exit_code(), ExitCode::kEnvironment);
+
+  SupervisionPolicy policy(options, {{"queue-0", ProcessRole::kQueue}});
+  policy.Start();
+  policy.OnExit(0, {0, SIGKILL}, MonotonicTime());
+  for (int restart = 1; restart <= options.max_restarts; ++restart) {
+    ASSERT_FALSE(policy.is_ending()) << restart;
+    const MonotonicTime due = policy.next_time();
+    ASSERT_EQ(policy.OnTime(due).size(), 1u);
+    policy.OnExit(0, environment, due);
+  }
+  EXPECT_EQ(policy.exit_code(), ExitCode::kEnvironment);
+  EXPECT_THAT(policy.reason(), HasSubstr("without progress"));
+}
+
 TEST_F(SupervisorTest, ConfigurationErrorOfTheQueueIsTheJobs) {
   EndAt(1, "queue-0", {static_cast<int>(ExitCode::kConfiguration), 0});
   EXPECT_EQ(supervisor_.Run(), ExitCode::kConfiguration);

@@ -173,15 +173,15 @@ void QueueCore::FillStatus(MonotonicTime now, v1::StatusResponse* status) const 
   }
 }
 
-std::vector<std::pair<PayloadKey, std::shared_ptr<const StoredPayload>>> QueueCore::Payloads() const {
-  std::vector<std::pair<PayloadKey, std::shared_ptr<const StoredPayload>>> held;
+absl::Status QueueCore::VisitPayloads(const PayloadVisitor& visit) const {
   for (const TicketRow* row : ledger_.SortedRows()) {
     for (uint32_t member = 0; member < row->members.size(); ++member) {
       const PayloadKey key = {row->ticket, member};
-      if (auto payload = store_->Get(key); payload.ok()) held.emplace_back(key, *std::move(payload));
+      const auto payload = store_->Get(key);
+      if (payload.ok()) LEEWAY_RETURN_IF_ERROR(visit(key, **payload));
     }
   }
-  return held;
+  return absl::OkStatus();
 }
 
 // ---- invariants -----------------------------------------------------------------------------------------------------

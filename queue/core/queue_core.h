@@ -243,8 +243,9 @@ class QueueCore {
   QueueStore* store() { return store_.get(); }
 
   v1::LedgerCounts counts() const { return ledger_.counts(); }
-  // Every trajectory that the store holds, by ticket and member.
-  std::vector<std::pair<PayloadKey, std::shared_ptr<const StoredPayload>>> Payloads() const;
+  using PayloadVisitor = std::function<absl::Status(const PayloadKey& key, const StoredPayload& payload)>;
+  // Every trajectory that the store holds, by ticket and member. The first error of `visit` ends it.
+  absl::Status VisitPayloads(const PayloadVisitor& visit) const;
   // Fills everything except `report` and the histogram of the answers' latency.
   void FillStatus(MonotonicTime now, v1::StatusResponse* status) const;
   // Whether tokens may carry this version: it was committed and is not void.

@@ -1,10 +1,10 @@
 #include "queue/upkeep/store_inspection.h"
 
 #include <limits>
-#include <map>
 #include <memory>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "fmt/format.h"
@@ -63,21 +63,37 @@ absl::StatusOr<OpenedStore> OpenToRead(const std::string& directory) {
   return opened;
 }
 
-using Damages = std::map<std::pair<uint64_t, uint32_t>, std::string>;  // why, by ticket and member
+// Trajectories that could not be loaded, and why.
+using Unreadable = absl::flat_hash_map<PayloadKey, absl::Status>;
 
-Damages FindDamaged(const QueueCore& core, const InspectionProgress& progress) {
-  Damages damaged;
-  const auto payloads = core.Payloads();
+Unreadable FindUnreadable(const OpenedStore& opened, const InspectionProgress& progress) {
+  Unreadable unreadable;
   uint64_t checked = 0, bytes = 0;
-  for (const auto& [key, payload] : payloads) {
-    if (progress) progress(checked, payloads.size(), bytes);
+  const auto check = [&](const PayloadKey& key, const StoredPayload& payload) {
+    if (progress) progress(checked, opened.disk->payloads(), bytes);
     // The store compares what it reads with the hash that was written with it.
-    if (const auto loaded = payload->Load(); !loaded.ok()) {
-      damaged[{key.ticket, key.member}] = std::string(loaded.status().message());
-    }
+    if (const auto loaded = payload.Load(); !loaded.ok()) unreadable[key] = loaded.status();
     ++checked;
-    bytes += payload->size_bytes();
-  }
+    bytes += payload.size_bytes();
+    return absl::OkStatus();
+  };
+  opened.core->VisitPayloads(check).IgnoreError();  // has none of its own
+  return unreadable;
+}
+
+// What is damaged among the unreadable ones, in order. A queue that has the store open may have trained and removed
+// some meanwhile: those are gone when one looks again. Not OK: one is there and cannot be read at this moment.
+absl::StatusOr<std::vector<std::string>> LookAgain(const std::string& directory, const Unreadable& unreadable) {
+  std::vector<std::string> damaged;
+  if (unreadable.empty()) return damaged;
+  LEEWAY_ASSIGN_OR_RETURN(const OpenedStore again, OpenToRead(directory));
+  LEEWAY_RETURN_IF_ERROR(again.core->VisitPayloads([&](const PayloadKey& key, const StoredPayload& payload) {
+    if (!unreadable.contains(key)) return absl::OkStatus();
+    const absl::Status status = payload.Load().status();
+    if (status.ok() || (!absl::IsDataLoss(status) && !absl::IsNotFound(status))) return status;
+    damaged.push_back(std::string(status.message()));
+    return absl::OkStatus();
+  }));
   return damaged;
 }
 
@@ -95,18 +111,7 @@ absl::StatusOr<StoreContents> InspectStore(const std::string& directory, const I
   contents.payloads = opened.disk->payloads();
   contents.payload_bytes = opened.disk->bytes();
   contents.statistics = opened.disk->Statistics();
-  Damages damaged = FindDamaged(*opened.core, progress);
-  if (!damaged.empty()) {
-    // A queue that has the store open may have trained and removed some meanwhile: those are gone when one looks again.
-    LEEWAY_ASSIGN_OR_RETURN(const OpenedStore again, OpenToRead(directory));
-    Damages still;
-    for (const auto& [key, payload] : again.core->Payloads()) {
-      const auto found = damaged.find({key.ticket, key.member});
-      if (found != damaged.end() && !payload->Load().ok()) still.insert(*found);
-    }
-    damaged = std::move(still);
-  }
-  for (auto& [key, why] : damaged) contents.damaged.push_back(std::move(why));
+  LEEWAY_ASSIGN_OR_RETURN(contents.damaged, LookAgain(directory, FindUnreadable(opened, progress)));
   return contents;
 }
 

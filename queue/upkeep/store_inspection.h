@@ -32,7 +32,8 @@ struct StoreContents {
 
 // Reads a store, also one that a queue has open, and changes nothing. Blocks for the time of a recovery, and then for
 // that of reading all trajectories, each of which is compared with its hash; `progress` (may be empty) is called before
-// each of them. NOT_FOUND: no store; DATA_LOSS: what a restarted queue would refuse, by name.
+// each of them. NOT_FOUND: no store; DATA_LOSS: what a restarted queue would refuse, by name. Other errors: something
+// cannot be read at this moment.
 using InspectionProgress = std::function<void(uint64_t payloads, uint64_t of_payloads, uint64_t bytes)>;
 absl::StatusOr<StoreContents> InspectStore(const std::string& directory, const InspectionProgress& progress = {});
 // For people.
