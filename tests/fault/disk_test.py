@@ -110,15 +110,33 @@ def failing_disk(kind, words, budget):
     return run
 
 
-def killed_while_the_disk_fails():
+def kill_queue(job):
+    for pid, role in job.children():
+        if role == "queue":
+            os.kill(pid, 9)
+
+
+def killed_while_the_disk_fails(kind, words):
+    """A queue that dies while the disk fails is started again until it can be."""
+    def run():
+        with lw.Workspace(f"disk-killed-{kind}") as folder:
+            switch = pathlib.Path(folder) / "disk-fails"
+            job = DiskJob(folder, "killed", f"lose_unsynced,{kind}_file={switch}", switch)
+            job.break_disk(words)
+            kill_queue(job.job)
+            job.job.wait_for(lambda job: job.output().count("queue-0 ended") >= 2, 60, "a queue that meets the failing disk")
+            switch.unlink()
+            job.finish()
+    return run
+
+
+def killed_on_a_disk_that_stays_full():
     """A queue that dies on a full disk can not start again on it: the job ends and says why; when space returns, the next start goes on."""
-    with lw.Workspace("disk-killed") as folder:
+    with lw.Workspace("disk-stays-full") as folder:
         switch = pathlib.Path(folder) / "disk-fails"
         job = DiskJob(folder, "killed", f"lose_unsynced,enospc_file={switch}", switch)
         job.break_disk("disk full")
-        for pid, role in job.job.children():
-            if role == "queue":
-                os.kill(pid, 9)
+        kill_queue(job.job)
         assert job.job.wait(60) == 3, job.job.tail()
         assert "no space" in job.job.output().lower() or "no space" in job.job.log("queue-0").lower(), job.job.tail()
         switch.unlink()
@@ -226,6 +244,7 @@ def full_run_directory():
 
 lw.main({
     "disk_full": failing_disk("enospc", "disk full", 0), "disk_full_asynchronous": failing_disk("enospc", "disk full", 2),
-    "disk_errors": failing_disk("eio", "disk error", 0), "killed_while_the_disk_fails": killed_while_the_disk_fails, "slow_syncs": slow_syncs,
+    "disk_errors": failing_disk("eio", "disk error", 0), "killed_on_a_full_disk": killed_while_the_disk_fails("enospc", "disk full"),
+    "killed_while_the_disk_fails": killed_while_the_disk_fails("eio", "disk error"), "killed_on_a_disk_that_stays_full": killed_on_a_disk_that_stays_full, "slow_syncs": slow_syncs,
     "unusable_store": unusable_store, "really_full_disk": really_full_disk, "full_run_directory": full_run_directory,
 })
