@@ -32,9 +32,15 @@ absl::StatusOr<BundleReader::Bytes> BundleReader::Load(bool for_good) {
     MutexLock lock(&mutex_);
     for_good_ = for_good_ || for_good;
     if (bytes_ != nullptr) return bytes_;
+    if (!lost_.ok()) return lost_;
     if (readers == nullptr) return absl::FailedPreconditionError("its store is closed");
-    LEEWAY_ASSIGN_OR_RETURN(std::string read, readers->source_(list_));
-    bytes = bytes_ = std::make_shared<const std::string>(std::move(read));
+    absl::StatusOr<std::string> read = readers->source_(list_);
+    if (!read.ok()) {
+      // Once the database has it no longer, asking again would call a disk that failed for a moment lost data.
+      if (for_good_) lost_ = read.status();
+      return read.status();
+    }
+    bytes = bytes_ = std::make_shared<const std::string>(*std::move(read));
   }
   readers->OnLoaded(shared_from_this(), bytes->size());
   return bytes;
@@ -62,7 +68,7 @@ void BundleReaders::KeepForHolders(uint64_t list) {
     if (found == open_.end()) return;
     reader = found->second.lock();
   }
-  // What cannot be read now says so to who wants it.
+  // What cannot be read now says so, from now on, to who wants it.
   if (reader != nullptr) reader->Load(/*for_good=*/true).status().IgnoreError();
 }
 

@@ -35,7 +35,7 @@ class BundleReader : public std::enable_shared_from_this<BundleReader> {
  private:
   friend class BundleReaders;
   using Bytes = std::shared_ptr<const std::string>;
-  // From memory, or else from the database; with `for_good` they stay in memory.
+  // From memory, or else from the database; with `for_good` they stay in memory, or the error of reading them does.
   absl::StatusOr<Bytes> Load(bool for_good);
   void Drop();
 
@@ -45,6 +45,8 @@ class BundleReader : public std::enable_shared_from_this<BundleReader> {
   Mutex mutex_;
   Bytes bytes_ LEEWAY_GUARDED_BY(mutex_);
   bool for_good_ LEEWAY_GUARDED_BY(mutex_) = false;
+  // Why the bytes could not be kept.
+  absl::Status lost_ LEEWAY_GUARDED_BY(mutex_);
 };
 
 // Hands out bundles, each at most once at a time. What was read last stays in memory for a moment: a lease reads

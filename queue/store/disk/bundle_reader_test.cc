@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "base/hash.h"
 #include "gmock/gmock.h"
@@ -18,6 +19,7 @@ class Bundles {
       : readers_(std::make_shared<BundleReaders>(
             [this](uint64_t list) -> absl::StatusOr<std::string> {
               ++reads[list];
+              if (std::exchange(fails_once, false)) return absl::InternalError("the disk failed");
               const auto found = bytes.find(list);
               if (found == bytes.end()) return absl::DataLossError("no such bundle");
               return found->second;
@@ -29,6 +31,7 @@ class Bundles {
 
   std::map<uint64_t, std::string> bytes;
   std::map<uint64_t, int> reads;
+  bool fails_once = false;
 
  private:
   std::shared_ptr<BundleReaders> readers_;
@@ -74,6 +77,27 @@ TEST(BundleReaderTest, WhoHasOpenedABundleThatGoesCanReadIt) {
   bundles.Close();
   EXPECT_EQ(Read(held, 1, 2, "bbb"), "bbb");
   EXPECT_EQ(bundles.reads[1], 1);
+}
+
+TEST(BundleReaderTest, ABundleThatGoesWhileTheDiskFailsIsNotCalledLost) {
+  Bundles bundles(/*memory_bytes=*/100);
+  bundles.bytes = {{1, "aabbb"}, {2, "cccc"}};
+  const auto held = bundles.readers().Open(1);
+  bundles.fails_once = true;
+  bundles.readers().KeepForHolders(1);
+  bundles.bytes.erase(1);
+  bundles.readers().Forget(1);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const absl::StatusOr<Payload> failed = held->Read({7, 1}, PlaceOf(1, 0, "aa"));
+    EXPECT_EQ(failed.status().code(), absl::StatusCode::kInternal);
+    EXPECT_EQ(failed.status().message(), "ticket 7 member 1: the disk failed");
+  }
+  EXPECT_EQ(bundles.reads[1], 1);
+  // One that stays in the database is asked for again.
+  bundles.fails_once = true;
+  const auto staying = bundles.readers().Open(2);
+  EXPECT_EQ(staying->Read({7, 1}, PlaceOf(2, 0, "cccc")).status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(Read(staying, 2, 0, "cccc"), "cccc");
 }
 
 TEST(BundleReaderTest, WhatCannotBeReadSaysWhatAndWhere) {
