@@ -210,6 +210,11 @@ uint64_t FaultyStoreFileSystem::faults() const {
   return faults_;
 }
 
+uint64_t FaultyStoreFileSystem::taken_bytes() const {
+  MutexLock lock(&mutex_);
+  return taken_bytes_;
+}
+
 uint64_t FaultyStoreFileSystem::appended_bytes() const {
   MutexLock lock(&mutex_);
   return appended_bytes_;

@@ -64,6 +64,8 @@ class FaultyStoreFileSystem : public rocksdb::FileSystemWrapper {
   // Operations that a rule made fail.
   uint64_t faults() const;
   uint64_t appended_bytes() const;
+  // What counts against the capacity.
+  uint64_t taken_bytes() const;
   // Of files, successful.
   uint64_t syncs() const;
 

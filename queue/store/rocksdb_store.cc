@@ -127,7 +127,8 @@ class RocksDbStore::Implementation {
     if (pending_.held_bytes() >= options_.waiting_bytes) {
       return absl::StrCat("the disk is behind: ", pending_.held_bytes(), " bytes wait to be written");
     }
-    // What was accepted before a disk was full must fit into the ballast, or what comes behind could not be written.
+    // What is for the log must fit into the ballast, or on a full disk nothing behind it could be written. Of large
+    // payloads more may wait than their segments have room for: refusing these would cost throughput.
     if (options_.ballast_bytes > 0 && 2 * pending_.held_small_bytes() >= options_.ballast_bytes) {
       return absl::StrCat("the disk is behind: ", pending_.held_small_bytes(),
                           " bytes of small payloads and records wait to be written");

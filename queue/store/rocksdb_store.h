@@ -33,8 +33,9 @@ struct RocksDbStoreOptions {
   uint64_t inline_bytes = 8 << 10;
   uint64_t bundle_bytes = 256 << 10;
   uint64_t segment_bytes = 64 << 20;
-  // Space kept for what must be written when the disk is full. Put is refused while half as much of small payloads and
-  // records waits for the disk.
+  // Space kept for the database's log when the disk is full. Put is refused while half as much of small payloads and
+  // records waits for the disk, so that these fit. Large payloads have what is left of their segments; if more wait,
+  // they hold up what comes behind.
   uint64_t ballast_bytes = 16 << 20;
   // Put is refused while more than this waits in memory for the disk.
   uint64_t waiting_bytes = 256 << 20;
@@ -83,8 +84,8 @@ struct StoreStatistics {
 //
 // When writing fails nothing of the group counts as durable; it is written again, into a new segment and a reopened
 // database, until it succeeds or the store is destroyed; Put is refused meanwhile and refusal() says why, Get goes on.
-// When the disk is full a ballast file is given up, so that accepted payloads and the ledger's records still become
-// durable; pushes are taken again when there is room for the ballast and a segment.
+// When the disk is full a ballast file is given up, so that accepted small payloads and the ledger's records still
+// become durable; pushes are taken again when there is room for the ballast and a segment.
 //
 // Threads: as QueueStore; of two threads of its own one writes, and callbacks run on either. Blocking: Open and Recover
 // read the disk, Get of a large payload may open a file. What Get handed out can be loaded as long as the store exists.

@@ -243,6 +243,73 @@ TEST(FullDiskTest, SmallPayloadsThatWereAcceptedBeforeDoNotHoldUpRecords) {
   EXPECT_EQ(ContentOf(*store, keys), expected);
 }
 
+TEST(FullDiskTest, WhatTheDatabaseHoldsInMemoryNeedsNoRoomOfTheBallast) {
+  StoreDirectory directory;
+  const auto disk = std::make_shared<FaultyStoreFileSystem>();
+  RocksDbStoreOptions options;  // the real sizes
+  options.directory = directory.path();
+  options.file_system = disk;
+  options.first_pause = absl::Milliseconds(1);
+  options.longest_pause = absl::Milliseconds(5);
+  const auto store = OpenStore(options);
+  const std::string small(8 << 10, 's');
+  std::vector<PayloadKey> keys;
+  StoreContent expected;
+  uint64_t written = 0;
+  const auto put = [&] {
+    keys.push_back({keys.size(), 0});
+    const absl::Status status = store->Put(keys.back(), PayloadOf(small));
+    if (status.ok()) {
+      expected[NameOf(keys.back())] = small;
+      written = store->Write({});
+    }
+    return status;
+  };
+  const auto put_records = [&](int from, int to) {
+    for (int i = from; i < to; ++i) {
+      const std::string key = absl::StrCat("t", i);
+      expected[key] = std::string(64 << 10, 'r');
+      ASSERT_TRUE(AwaitDurable(store.get(), store->Write({{key, expected[key]}})));
+    }
+  };
+  const auto log_bytes = [&] {
+    uint64_t bytes = 0;
+    for (const auto& file : std::filesystem::directory_iterator(directory.path() + "/records")) {
+      if (file.path().extension() == ".log") bytes += file.file_size();
+    }
+    return bytes;
+  };
+  // 11 MiB in the buffer of 16 MiB and 7 MiB in the one of 8 MiB: as tables they do not fit into the ballast.
+  for (int i = 1; i <= 11 * 128; ++i) {
+    ASSERT_TRUE(put().ok());
+    if (i % 128 == 0) {
+      ASSERT_TRUE(AwaitDurable(store.get(), written));
+    }
+  }
+  put_records(0, 7 * 16);
+  ASSERT_GT(log_bytes(), 18u << 20);
+  // All that may wait for the disk does; then there is room for nothing.
+  Signal may_sync;
+  disk->DelaySyncs(absl::ZeroDuration(), [&](absl::Duration) { may_sync.Await(); });
+  while (put().ok()) {
+  }
+  EXPECT_THAT(store->refusal(), HasSubstr("8388608 bytes of small payloads and records wait"));
+  disk->SetCapacity(disk->taken_bytes());
+  may_sync.Give();
+
+  put_records(7 * 16, 13 * 16);
+  EXPECT_FALSE(std::filesystem::exists(directory.path() + "/ballast"));
+  EXPECT_THAT(store->refusal(), StartsWith("disk full: "));
+  EXPECT_GT(log_bytes(), 32u << 20);
+  EXPECT_EQ(ContentOf(*store, keys), expected);
+
+  // With space the logs go as usual.
+  disk->Heal();
+  ASSERT_TRUE(AwaitCondition([&] { return store->refusal().empty(); }));
+  EXPECT_LT(log_bytes(), 1u << 20);
+  EXPECT_EQ(ContentOf(*store, keys), expected);
+}
+
 TEST(FullDiskTest, AStoreOpensOnAFullDisk) {
   StoreDirectory directory;
   {

@@ -22,6 +22,10 @@ constexpr size_t kRememberedSyncs = 1024;
 // Far below the ballast, which is given up for it.
 constexpr uint64_t kSpaceToOpen = 4 << 20;
 
+// A database that only logs is reopened when its log has grown by this part of the ballast: as records replace each
+// other and payloads end, the tables need less.
+constexpr uint64_t kPartsOfBallast = 8;
+
 // Most payloads of a list: bounds what is written when one of them ends.
 constexpr size_t kListPayloads = 1024;
 // Bundles that stay in memory after they were read.
@@ -103,6 +107,7 @@ absl::Status DiskWriter::Open(PendingWrites* index) {
   LEEWAY_RETURN_IF_ERROR(OpenFormat());
   LEEWAY_RETURN_IF_ERROR(OpenSegments(index));
   if (options_.read_only) return absl::OkStatus();
+  NoteIfOnlyLogs();
   const absl::Status ballast = ballast_.Take();
   return absl::IsResourceExhausted(NoteIfFull(ballast)) ? absl::OkStatus() : ballast;
 }
@@ -116,9 +121,21 @@ absl::Status DiskWriter::CheckSpace() const {
                                                    ", opening the store takes ", kSpaceToOpen));
 }
 
-absl::Status DiskWriter::ReopenDatabase() {
+absl::Status DiskWriter::ReopenDatabase(bool flushes) {
   LEEWAY_RETURN_IF_ERROR(CheckSpace());
-  return database_->Reopen();
+  database_failed_ = true;
+  LEEWAY_RETURN_IF_ERROR(database_->Reopen(flushes));
+  database_failed_ = false;
+  NoteIfOnlyLogs();
+  return absl::OkStatus();
+}
+
+void DiskWriter::NoteIfOnlyLogs() {
+  logged_bytes_at_open_ = database_->logged_bytes();
+  if (!database_->only_logs()) return;
+  NoteIfFull(absl::ResourceExhaustedError(
+                 absl::StrCat(options_.directory, "/records has no space for tables of what its log holds")))
+      .IgnoreError();
 }
 
 absl::Status DiskWriter::OpenFormat() {
@@ -255,17 +272,20 @@ absl::Status DiskWriter::OpenList(uint64_t list, std::vector<PlacedPayload> payl
 
 absl::Status DiskWriter::Write(WriteGroup* group) {
   absl::Status status = WriteOnce(group);
-  if (absl::IsResourceExhausted(status) && ballast_.GiveUp()) status = WriteOnce(group);
+  if (absl::IsResourceExhausted(status) && ballast_.exists()) {
+    // All of it is for the log: no table is begun with its space. If it cannot be stopped, it is by the next attempt.
+    database_->StopWriting().IgnoreError();
+    database_failed_ = true;
+    failed_for_space_ = true;
+    ballast_.GiveUp();
+    status = WriteOnce(group);
+  }
   if (!status.ok()) ++counters_.failures;
   return status;
 }
 
 absl::Status DiskWriter::WriteOnce(WriteGroup* group) {
-  if (database_failed_) {
-    const absl::Status reopened = ReopenDatabase();
-    if (!reopened.ok()) return NoteIfFull(reopened);
-    database_failed_ = false;
-  }
+  if (database_failed_) LEEWAY_RETURN_IF_ERROR(NoteIfFull(ReopenDatabase(/*flushes=*/!failed_for_space_)));
   if (!group->is_placed) {
     const absl::Status placed = PlacePayloads(group);
     if (!placed.ok()) {
@@ -283,6 +303,7 @@ absl::Status DiskWriter::WriteOnce(WriteGroup* group) {
   LEEWAY_FAILPOINT("queue_store_after_log_write");
   if (!written.ok()) {
     database_failed_ = true;
+    failed_for_space_ = absl::IsResourceExhausted(written) && !ballast_.is_held();
     return NoteIfFull(written);
   }
   NoteSync(options_.clock->Now() - start);
@@ -446,10 +467,7 @@ void DiskWriter::RemoveGarbage() {
 }
 
 absl::Status DiskWriter::Housekeep() {
-  if (database_failed_) {
-    LEEWAY_RETURN_IF_ERROR(NoteIfFull(ReopenDatabase()));
-    database_failed_ = false;
-  }
+  if (database_failed_) LEEWAY_RETURN_IF_ERROR(NoteIfFull(ReopenDatabase(/*flushes=*/!failed_for_space_)));
   RemoveGarbage();
   if (is_full()) return TakeSpaceBack();
   if (active_ == nullptr || spare_ != nullptr || active_->room_bytes() > options_.segment_bytes / 2) {
@@ -470,8 +488,16 @@ absl::Status DiskWriter::TakeSpaceBack() {
     status = created.status();
     if (created.ok()) spare_ = *std::move(created);
   }
+  if (database_->only_logs()) {
+    const uint64_t grown_bytes = database_->logged_bytes() - logged_bytes_at_open_;
+    if (status.ok()) {
+      status = ReopenDatabase(/*flushes=*/true);
+    } else if (grown_bytes >= options_.ballast_bytes / kPartsOfBallast) {
+      LEEWAY_RETURN_IF_ERROR(NoteIfFull(ReopenDatabase(/*flushes=*/true)));
+    }
+  }
   if (absl::IsResourceExhausted(NoteIfFull(status))) return absl::OkStatus();
-  if (status.ok()) full_reason_.clear();
+  if (status.ok() && !database_->only_logs()) full_reason_.clear();
   return status;
 }
 

@@ -77,7 +77,9 @@ class DiskWriter {
   // RESOURCE_EXHAUSTED: too little space even to open the database. RocksDB must not meet a full disk there: it ends
   // the process.
   absl::Status CheckSpace() const;
-  absl::Status ReopenDatabase();
+  // OK also if it only logs; then is_full().
+  absl::Status ReopenDatabase(bool flushes);
+  void NoteIfOnlyLogs();
   absl::Status PlacePayloads(WriteGroup* group);
   absl::Status PlaceInSegments(WriteGroup* group, size_t begin);
   void PlaceInBundles(WriteGroup* group, size_t end);
@@ -113,6 +115,10 @@ class DiskWriter {
   uint64_t next_segment_ = 1;
   uint64_t next_list_ = 1;
   bool database_failed_ = false;
+  // ... because there was no space; and what the ballast held is for the log alone.
+  bool failed_for_space_ = false;
+  // Of the database's log, when it was opened.
+  uint64_t logged_bytes_at_open_ = 0;
   std::string full_reason_;
   MonotonicTime next_look_for_space_;
 

@@ -1,9 +1,12 @@
 #include "queue/store/disk/record_database.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "queue/store/disk/io_status.h"
@@ -22,6 +25,9 @@ namespace {
 
 constexpr uint64_t kMebibyte = 1 << 20;
 constexpr char kBundleFamily[] = "bundles";
+
+// More than all logs and a ballast hold: a buffer of this size never fills.
+constexpr uint64_t kUnflushedBytes = 512 * kMebibyte;
 
 // A batch up to this size is used again.
 constexpr size_t kKeptBatchBytes = 2 * kMebibyte;
@@ -60,7 +66,7 @@ rocksdb::DBOptions DatabaseOptions(rocksdb::Env* env) {
   return options;
 }
 
-std::vector<rocksdb::ColumnFamilyDescriptor> Families() {
+std::vector<rocksdb::ColumnFamilyDescriptor> Families(bool flushes) {
   rocksdb::BlockBasedTableOptions table;
   table.block_cache = rocksdb::NewLRUCache(8 * kMebibyte);
   table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
@@ -75,10 +81,11 @@ std::vector<rocksdb::ColumnFamilyDescriptor> Families() {
   family.memtable_insert_with_hint_prefix_extractor.reset(rocksdb::NewFixedPrefixTransform(1));
   // A queue deletes what it wrote: files full of deletions are compacted early, or scans would wade through them.
   family.table_properties_collector_factories = {rocksdb::NewCompactOnDeletionCollectorFactory(8192, 4096)};
+  family.disable_auto_compactions = !flushes;
   rocksdb::ColumnFamilyOptions records = family;
-  records.write_buffer_size = 8 * kMebibyte;
+  records.write_buffer_size = flushes ? 8 * kMebibyte : kUnflushedBytes;
   rocksdb::ColumnFamilyOptions payloads = family;
-  payloads.write_buffer_size = 16 * kMebibyte;
+  payloads.write_buffer_size = flushes ? 16 * kMebibyte : kUnflushedBytes;
   // Bundles have many sizes; cut from blocks of one size, their memory comes back as it went.
   payloads.arena_block_size = 4 * kMebibyte;
   // Bundles are written again when files are merged: seldom, and most of them have ended by then.
@@ -93,6 +100,7 @@ struct RecordDatabase::Opened {
   std::unique_ptr<rocksdb::DB> database;
   rocksdb::ColumnFamilyHandle* records = nullptr;
   rocksdb::ColumnFamilyHandle* bundles = nullptr;
+  bool flushes = true;
 
   ~Opened() {
     if (database == nullptr) return;
@@ -124,26 +132,34 @@ absl::StatusOr<std::unique_ptr<RecordDatabase>> RecordDatabase::Open(const Optio
     database->Exchange(*std::move(opened));
     return database;
   }
-  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> opened, database->OpenForWriting());
+  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> opened, database->OpenForWriting(/*flushes=*/true));
   database->Exchange(std::move(opened));
   return database;
 }
 
 absl::StatusOr<std::shared_ptr<RecordDatabase::Opened>> RecordDatabase::OpenIn(Mode mode) const {
   rocksdb::DBOptions options = DatabaseOptions(env_.get());
-  options.avoid_flush_during_recovery = mode == Mode::kWriteWithoutFlush;
+  const bool flushes = mode != Mode::kWriteWithoutFlush;
+  if (!flushes) {
+    // Nothing but the log grows, and that by no more than what is written.
+    options.avoid_flush_during_recovery = true;
+    options.max_total_wal_size = 0;
+    options.allow_fallocate = false;
+  }
   const auto attempt = [&](rocksdb::WALRecoveryMode wal_mode, std::shared_ptr<Opened>* opened) {
     options.wal_recovery_mode = wal_mode;
     std::vector<rocksdb::ColumnFamilyHandle*> handles;
     rocksdb::DB* database = nullptr;
     const rocksdb::Status status =
-        mode == Mode::kRead ? rocksdb::DB::OpenForReadOnly(options, options_.directory, Families(), &handles, &database)
-                            : rocksdb::DB::Open(options, options_.directory, Families(), &handles, &database);
+        mode == Mode::kRead
+            ? rocksdb::DB::OpenForReadOnly(options, options_.directory, Families(flushes), &handles, &database)
+            : rocksdb::DB::Open(options, options_.directory, Families(flushes), &handles, &database);
     if (status.ok()) {
       *opened = std::make_shared<Opened>();
       (*opened)->database.reset(database);
       (*opened)->records = handles[0];
       (*opened)->bundles = handles[1];
+      (*opened)->flushes = flushes;
     }
     return FromRocksDb(status, absl::StrCat("open ", options_.directory));
   };
@@ -221,20 +237,46 @@ absl::Status RecordDatabase::Write(const WriteGroup& group) {
   return written;
 }
 
-absl::Status RecordDatabase::Reopen() {
-  // While the database is closed, readers use one opened for reading only.
+absl::Status RecordDatabase::StopWriting() {
   LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> for_reading, OpenIn(Mode::kRead));
   Exchange(std::move(for_reading));
-  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> reopened, OpenForWriting());
+  return absl::OkStatus();
+}
+
+absl::Status RecordDatabase::Reopen(bool flushes) {
+  // While the database is closed, readers use one opened for reading only.
+  LEEWAY_RETURN_IF_ERROR(StopWriting());
+  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> reopened, OpenForWriting(flushes));
   Exchange(std::move(reopened));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<RecordDatabase::Opened>> RecordDatabase::OpenForWriting() const {
-  absl::StatusOr<std::shared_ptr<Opened>> opened = OpenIn(Mode::kWrite);
-  if (absl::IsResourceExhausted(opened.status())) opened = OpenIn(Mode::kWriteWithoutFlush);
+absl::StatusOr<std::shared_ptr<RecordDatabase::Opened>> RecordDatabase::OpenForWriting(bool flushes) const {
+  if (flushes) {
+    absl::StatusOr<std::shared_ptr<Opened>> opened = OpenIn(Mode::kWrite);
+    if (!absl::IsResourceExhausted(opened.status())) return opened;
+  }
+  LEEWAY_ASSIGN_OR_RETURN(std::shared_ptr<Opened> opened, OpenIn(Mode::kWriteWithoutFlush));
+  RemoveStrayTables(opened->database.get());
   return opened;
 }
+
+void RecordDatabase::RemoveStrayTables(rocksdb::DB* database) const {
+  std::vector<rocksdb::LiveFileMetaData> live;
+  database->GetLiveFilesMetaData(&live);
+  const rocksdb::IOOptions io;
+  std::vector<std::string> names;
+  options_.file_system->GetChildren(options_.directory, io, &names, nullptr).PermitUncheckedError();
+  for (const std::string& name : names) {
+    const bool is_live = std::any_of(live.begin(), live.end(), [&](const rocksdb::LiveFileMetaData& file) {
+      return absl::StripPrefix(file.name, "/") == name;
+    });
+    if (is_live || !absl::EndsWith(name, ".sst")) continue;
+    options_.file_system->DeleteFile(absl::StrCat(options_.directory, "/", name), io, nullptr).PermitUncheckedError();
+  }
+}
+
+bool RecordDatabase::only_logs() const { return !current()->flushes; }
 
 absl::StatusOr<std::string> RecordDatabase::ReadBundle(uint64_t list) const {
   std::shared_ptr<Opened> opened = current();

@@ -11,6 +11,7 @@
 #include "queue/store/disk/pending_writes.h"
 
 namespace rocksdb {
+class DB;
 class Env;
 class FileSystem;
 class WriteBatch;
@@ -39,8 +40,13 @@ class RecordDatabase {
   // What a placed group changes, at once. Payloads whose place is in a segment must be synced there.
   absl::Status Write(const WriteGroup& group);
   // After a failed Write. What the log holds is written anew, since after a failed sync the system's cached pages may
-  // differ from the disk's; only where there is no space for that, the log is kept.
-  absl::Status Reopen();
+  // differ from the disk's; the log is kept only without `flushes`, or where there is no space for that.
+  absl::Status Reopen(bool flushes);
+  // Only reading and Reopen are allowed afterwards; nothing is written any more, in the background neither.
+  absl::Status StopWriting();
+  // What the log holds was not written into tables, for want of space. Until it is reopened with space, a write takes
+  // no more room on the disk than its own in the log; memory grows with it.
+  bool only_logs() const;
 
   // A bundle's bytes, unverified. DATA_LOSS = they are not there; FAILED_PRECONDITION = it was closed.
   absl::StatusOr<std::string> ReadBundle(uint64_t list) const;
@@ -60,7 +66,10 @@ class RecordDatabase {
 
   explicit RecordDatabase(const Options& options);
   absl::StatusOr<std::shared_ptr<Opened>> OpenIn(Mode mode) const;
-  absl::StatusOr<std::shared_ptr<Opened>> OpenForWriting() const;
+  absl::StatusOr<std::shared_ptr<Opened>> OpenForWriting(bool flushes) const;
+  // What an attempt to flush without enough space has left behind: RocksDB does not count it as obsolete. Only while
+  // nothing is flushed.
+  void RemoveStrayTables(rocksdb::DB* database) const;
   std::shared_ptr<Opened> current() const;
   // Closes what was current, when nobody reads it any more.
   void Exchange(std::shared_ptr<Opened> opened);
