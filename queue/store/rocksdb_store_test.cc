@@ -4,7 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
+#include <memory>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -209,6 +212,75 @@ TEST(RocksDbStoreTest, ASecondProcessIsToldWhichHasIt) {
   EXPECT_NE(OpenStore(SmallStore(directory.path())), nullptr);
   close(pipe_ends[0]);
   close(pipe_ends[1]);
+}
+
+// A store with one callback that blocks until `gate` is given, on the thread that runs callbacks beside the writer: the
+// writer itself is kept in a sync until more waits.
+struct BlockedCallback {
+  BlockedCallback() {
+    Signal syncing;
+    Signal may_sync;
+    disk->DelaySyncs(absl::ZeroDuration(), [&](absl::Duration) {
+      syncing.Give();
+      may_sync.Await();
+    });
+    store->WhenDurable(store->Write({{"a", "1"}}), [this] {
+      entered.Give();
+      gate.Await();
+    });
+    EXPECT_TRUE(syncing.Await());
+    later = store->Write({{"b", "2"}});
+    groups = store->Statistics().groups;
+    may_sync.Give();
+    EXPECT_TRUE(entered.Await());
+    disk->DelaySyncs(absl::ZeroDuration(), nullptr);
+    // The sync that may still use the two signals is over when the second group is durable.
+    second_group_came = AwaitCondition([&] { return store->Statistics().groups == groups + 2; });
+  }
+  ~BlockedCallback() { gate.Give(); }
+
+  StoreDirectory directory;
+  const std::shared_ptr<FaultyStoreFileSystem> disk = std::make_shared<FaultyStoreFileSystem>();
+  Signal entered;
+  Signal gate;
+  std::unique_ptr<RocksDbStore> store = OpenStore(SmallStore(directory.path(), disk));
+  uint64_t groups = 0;
+  uint64_t later = 0;
+  bool second_group_came = false;
+};
+
+TEST(RocksDbStoreTest, ACallbackThatBlocksDoesNotKeepWhatWaitsFromBecomingDurable) {
+  BlockedCallback blocked;
+  EXPECT_TRUE(blocked.second_group_came);
+  // The order of callbacks holds: the next one waits for the first.
+  bool called = false;
+  Signal second;
+  blocked.store->WhenDurable(blocked.later, [&] {
+    called = true;
+    second.Give();
+  });
+  EXPECT_FALSE(called);
+  blocked.gate.Give();
+  EXPECT_TRUE(second.Await());
+}
+
+TEST(RocksDbStoreTest, TheDestructorWaitsForARunningCallbackAndKeepsNoneBehindIt) {
+  BlockedCallback blocked;
+  ASSERT_TRUE(blocked.second_group_came);
+  std::atomic<bool> is_gone = false;
+  const auto dropped = std::make_shared<int>(0);
+  for (int i = 0; i < 3; ++i) {
+    blocked.store->WhenDurable(blocked.later, [dropped] { ++*dropped; });
+  }
+  std::thread destroyer([&] {
+    blocked.store.reset();
+    is_gone = true;
+  });
+  EXPECT_FALSE(is_gone);
+  blocked.gate.Give();
+  destroyer.join();
+  // Run or dropped, none is kept.
+  EXPECT_EQ(dropped.use_count(), 1);
 }
 
 TEST(RocksDbStoreTest, InspectionReadsBesideARunningStoreAndChangesNothing) {
