@@ -67,7 +67,7 @@ struct StoreRecord {
 //
 // Threads: Put, Get, Erase, Write and the counts under the caller's lock (one call at a time); WhenDurable and refusal
 // from any thread; callbacks run on a thread of the store's, or before WhenDurable returns, without a lock. Blocking:
-// only Recover reads a disk.
+// Recover reads the disk, and so does StoredPayload::Load; Get may open a file. Nothing else waits for the disk.
 //
 // Bounds are the ledger's business: a store is never asked to hold more than was reserved at issue, so
 // RESOURCE_EXHAUSTED means that the disk is full, broken or behind.

@@ -82,7 +82,7 @@ struct StoreStatistics {
 // small ones of a group lie in the database as one value; lists beside them hold places and hashes. In memory stay an
 // index entry per payload and what is not durable yet.
 //
-// When writing fails nothing of the group counts as durable; it is written again, into a new segment and a reopened
+// When writing fails nothing of the group counts as durable; it is written again, into a new segment or a reopened
 // database, until it succeeds or the store is destroyed; Put is refused meanwhile and refusal() says why, Get goes on.
 // When the disk is full a ballast file is given up, so that accepted small payloads and the ledger's records still
 // become durable; pushes are taken again when there is room for the ballast and a segment.
