@@ -54,6 +54,8 @@ class DiskJob:
 
     def break_disk(self, words):
         """One push meets the fault, and the others a queue that knows of it."""
+        # A disk that fails before step 5 is committed, which opens the tickets of step 6, would keep the worker from pushing.
+        self.job.wait_for(lambda _: any(ticket["id"] > 5 * GROUPS for _, line in self.lines("acquired") for ticket in line.get("tickets", [])), 60, "tickets of step 6")
         self.job.wait_for(lambda _: len(self.lines("push")) >= 5 * GROUPS * EPISODES, 60, "the pushes of step 5")
         self.switch.touch()
         began, done = time.monotonic(), self.job.steps_done()

@@ -56,6 +56,9 @@ rocksdb::DBOptions DatabaseOptions(rocksdb::Env* env) {
   options.max_open_files = 256;
   options.max_manifest_file_size = 16 * kMebibyte;
   options.bytes_per_sync = kMebibyte;
+  // A log takes its space as it grows: reserved ahead it would leave a small disk no room for the ballast, and syncs
+  // would be no quicker.
+  options.allow_fallocate = false;
   // Its own log, in its directory: two files of 4 MiB.
   options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
   options.max_log_file_size = 4 * kMebibyte;
@@ -144,7 +147,6 @@ absl::StatusOr<std::shared_ptr<RecordDatabase::Opened>> RecordDatabase::OpenIn(M
     // Nothing but the log grows, and that by no more than what is written.
     options.avoid_flush_during_recovery = true;
     options.max_total_wal_size = 0;
-    options.allow_fallocate = false;
   }
   const auto attempt = [&](rocksdb::WALRecoveryMode wal_mode, std::shared_ptr<Opened>* opened) {
     options.wal_recovery_mode = wal_mode;
