@@ -2,8 +2,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -20,14 +20,14 @@ std::set<std::string> MethodsOfTheContract() {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(LEEWAY_SOURCE_DIR "/proto")) {
     if (entry.path().extension() != ".proto") continue;
     std::ifstream file(entry.path());
-    const std::regex declaration(R"(^\s*(package|service|rpc)\s+([A-Za-z0-9_.]+))");
     std::string package, service;
     for (std::string line; std::getline(file, line);) {
-      std::smatch match;
-      if (!std::regex_search(line, match, declaration)) continue;
-      if (match[1] == "package") package = match[2];
-      if (match[1] == "service") service = match[2];
-      if (match[1] == "rpc") methods.insert(absl::StrCat("/", package, ".", service, "/", match[2].str()));
+      std::string keyword, name;
+      std::istringstream(line) >> keyword >> name;
+      name = name.substr(0, name.find_first_of("(;{"));
+      if (keyword == "package") package = name;
+      if (keyword == "service") service = name;
+      if (keyword == "rpc") methods.insert(absl::StrCat("/", package, ".", service, "/", name));
     }
   }
   return methods;

@@ -71,7 +71,7 @@ rocksdb::DBOptions DatabaseOptions(rocksdb::Env* env) {
 
 std::vector<rocksdb::ColumnFamilyDescriptor> Families(bool flushes) {
   rocksdb::BlockBasedTableOptions table;
-  table.block_cache = rocksdb::NewLRUCache(8 * kMebibyte);
+  table.block_cache = rocksdb::NewLRUCache(2 * kMebibyte);
   table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
   table.cache_index_and_filter_blocks = true;
   // Debian's RocksDB computes CRC-32C without the processor's instruction for it.
