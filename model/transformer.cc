@@ -230,8 +230,6 @@ std::vector<float> RandomParameters(const ModelShape& shape, uint64_t seed) {
   return flat;
 }
 
-template struct Transformer<float>::State;
-template struct Transformer<double>::State;
 template class Transformer<float>;
 template class Transformer<double>;
 template float LogSoftmaxRow<float>(absl::Span<float>, float, absl::Span<const int32_t>);
