@@ -69,7 +69,7 @@ template <typename Real>
 absl::StatusOr<Outcome<Real>> Compute(const Problem& problem, absl::Span<const Real> flat, int threads,
                                       const TensorParallel& tensor_parallel) {
   ParallelFor parallel(threads);
-  Transformer<Real> model(problem.shape, &parallel, tensor_parallel);
+  Transformer<Real> model(problem.shape, &parallel, {.tensor_parallel = tensor_parallel});
   model.SetParameters(flat);
   Outcome<Real> outcome;
   LEEWAY_RETURN_IF_ERROR(model.Score(problem.sequences, problem.positions, problem.legal_sets, true, &outcome.scores));
