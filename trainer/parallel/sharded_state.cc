@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "model/tensor_parallel.h"
-#include "trainer/parallel/element_storage.h"
+#include "trainer/optimizer/element_storage.h"
 #include "trainer/parallel/sharded_optimizer.h"
 
 namespace leeway {

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "base/status_macros.h"
+#include "trainer/optimizer/element_storage.h"
 #include "trainer/optimizer/global_norm.h"
-#include "trainer/parallel/element_storage.h"
 #include "trainer/parallel/sharded_state.h"
 
 namespace leeway {

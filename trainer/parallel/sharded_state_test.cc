@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/optimizer/adamw.h"
-#include "trainer/parallel/element_storage.h"
+#include "trainer/optimizer/element_storage.h"
 #include "trainer/parallel/run_mesh_test.h"
 
 namespace leeway {

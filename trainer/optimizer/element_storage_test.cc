@@ -1,4 +1,4 @@
-#include "trainer/parallel/element_storage.h"
+#include "trainer/optimizer/element_storage.h"
 
 #include <cmath>
 #include <limits>

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_TRAINER_PARALLEL_ELEMENT_STORAGE_H_
-#define LEEWAY_TRAINER_PARALLEL_ELEMENT_STORAGE_H_
+#ifndef LEEWAY_TRAINER_OPTIMIZER_ELEMENT_STORAGE_H_
+#define LEEWAY_TRAINER_OPTIMIZER_ELEMENT_STORAGE_H_
 
 // Arrays that are kept in one type and computed with in another: bf16 parameters and gradients under float arithmetic.
 // `type` is kBF16 or Real's own (kF32 for float, kF64 for double); anything else is a bug of the caller. Elementwise:
@@ -30,4 +30,4 @@ void AddElements(const Real* from, int64_t count, DType type, void* stored, Para
 
 }  // namespace leeway
 
-#endif  // LEEWAY_TRAINER_PARALLEL_ELEMENT_STORAGE_H_
+#endif  // LEEWAY_TRAINER_OPTIMIZER_ELEMENT_STORAGE_H_
