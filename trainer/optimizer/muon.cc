@@ -31,6 +31,7 @@ bool IsHiddenMatrix(const ParameterInfo& parameter) {
 }
 
 int64_t OptimizerStateElements(OptimizerKind kind, absl::Span<const OptimizerPart> parts) {
+  if (kind == OptimizerKind::kSgd) return 0;
   int64_t elements = 0;
   for (const OptimizerPart& part : parts) {
     elements += part.count * (kind == OptimizerKind::kMuon && IsHiddenMatrix(part.parameter) ? 1 : 2);

@@ -31,7 +31,8 @@ namespace leeway {
 // Whether Muon treats it: two-dimensional and inside a layer.
 bool IsHiddenMatrix(const ParameterInfo& parameter);
 
-// Elements of optimizer state for these parts: two an element with AdamW, one for a hidden matrix with Muon.
+// Elements of optimizer state for these parts: two an element with AdamW, one for a hidden matrix with Muon,
+// none with SGD.
 int64_t OptimizerStateElements(OptimizerKind kind, absl::Span<const OptimizerPart> parts);
 
 // A rectangle of a matrix.

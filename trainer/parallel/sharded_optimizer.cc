@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "model/tensor_parallel.h"
 #include "trainer/optimizer/adamw.h"
+#include "trainer/optimizer/sgd.h"
 
 namespace leeway {
 
@@ -44,6 +45,7 @@ std::unique_ptr<Optimizer<Real>> MakeShardedOptimizer(const OptimizerOptions& op
                                                       const Mesh& mesh, bool state_is_sharded,
                                                       absl::Span<const OptimizerPart> parts, ParallelFor* parallel) {
   if (options.kind == OptimizerKind::kAdamW) return std::make_unique<BasicAdamW<Real>>(options, parts, parallel);
+  if (options.kind == OptimizerKind::kSgd) return std::make_unique<Sgd<Real>>(options, parts);
   // Replicas with the whole state do the same work each, within their tensor-parallel group.
   Communicator* const group = state_is_sharded ? mesh.world() : mesh.tensor();
   return std::make_unique<Muon<Real>>(
