@@ -134,6 +134,8 @@ absl::Status ShardedState<Real>::ExportParameters(absl::Span<Real> flat) {
 
 template <typename Real>
 std::vector<PartState<Real>> ShardedState<Real>::PartStates() {
+  // What is being gathered reads what the caller may write. An error comes back at the next operation.
+  FinishGathering().IgnoreError();
   std::vector<PartState<Real>> states;
   for (const std::vector<OwnPart>& unit : own_parts_) {
     for (const OwnPart& part : unit) {
