@@ -164,6 +164,9 @@ ExitCode EvaluateCommand(const EvaluateArguments& arguments) {
         fmt::format("trainer.steps={}", *step + kStepsToCome),
         fmt::format("eval.every={}", std::max<int64_t>(*step, 1)), fmt::format("eval.episodes={}", episodes),
         std::string("checkpoint.every=0"),
+        // Nothing is trained.
+        std::string("trainer.ranks=1"), std::string("trainer.tensor_parallel=1"),
+        std::string("trainer.sequence_parallel=false"),
         // The run itself may be going on: its addresses are taken.
         std::string("queue.address="), std::string("weights.address="), std::string("metrics.port=0"),
         // And unix sockets need none of the files that it was guarded with.

@@ -153,7 +153,20 @@ void AddTrainerKeys(Table& t) {
       .Doc("B: groups in the batch of a step."));
   t.push_back(Integer("trainer.group_size", 8).AtLeast(1).AtMost(65536).Unit("episodes").ReadBy("queue, trainer").Resume(kFixed)
       .Doc("G: episodes of one task instance."));
-  t.push_back(Integer("trainer.ranks", 1).AtLeast(1).AtMost(1).ReadBy("launcher").Doc("Trainer processes."));
+  t.push_back(Integer("trainer.ranks", 1).AtLeast(1).AtMost(256).ReadBy("launcher, trainer")
+      .Doc("Trainer processes: data-parallel replicas times trainer.tensor_parallel."));
+  t.push_back(Integer("trainer.tensor_parallel", 1).AtLeast(1).AtMost(4).ReadBy("trainer")
+      .Doc("Ranks that share one model, by heads, intermediate size and vocabulary: 1, 2 or 4, which have to divide them."));
+  t.push_back(Boolean("trainer.sequence_parallel", false).ReadBy("trainer")
+      .Doc("Those ranks share the rows between the products too: less memory for activations."));
+  t.push_back(Integer("trainer.zero_stage", 1).AtLeast(0).AtMost(3).ReadBy("trainer")
+      .Doc("What data-parallel ranks keep only a part of: nothing (0), optimizer state (1), gradients too (2), parameters too (3)."));
+  t.push_back(String("trainer.recompute", "none").OneOf({"none", "selective", "full"}).ReadBy("trainer")
+      .Doc("Activations that the backward pass computes again instead of keeping them: none, the widest rows, whole layers."));
+  t.push_back(Real("trainer.rank_timeout", 60).Above(0).Unit("seconds").ReadBy("trainer, launcher")
+      .Doc("A rank that does not take part in an operation of the others for so long is lost, and all start again from the newest checkpoint."));
+  t.push_back(String("trainer.interface", "").ReadBy("trainer")
+      .Doc("Network interface over which ranks on several machines talk (eth0); empty = this machine alone."));
   t.push_back(Integer("trainer.updates_per_step", 1).AtLeast(1).ReadBy("trainer")
       .Doc("Optimizer updates that a step makes of its batch, which is split by groups."));
   t.push_back(Integer("trainer.micro_batch_tokens", 16384).AtLeast(1).Unit("tokens").ReadBy("trainer")
@@ -187,7 +200,10 @@ void AddObjectiveKeys(Table& t) {
 }
 
 void AddOptimizerKeys(Table& t) {
-  t.push_back(Real("optimizer.learning_rate", 1e-3).Above(0).ReadBy("trainer").Doc("AdamW's step size."));
+  t.push_back(String("optimizer.name", "adamw").OneOf({"adamw", "muon", "sgd"}).ReadBy("trainer").Resume(kFixed)
+      .Doc("adamw; muon: orthogonalised momentum for the layers' matrices, AdamW for the rest; sgd: plain descent."));
+  t.push_back(Real("optimizer.learning_rate", 1e-3).Above(0).ReadBy("trainer").Doc("Step size."));
+  t.push_back(Real("optimizer.momentum", 0.95).AtLeast(0).AtMost(0.999999).ReadBy("trainer").Doc("Of Muon's matrices."));
   t.push_back(Real("optimizer.beta1", 0.9).AtLeast(0).AtMost(0.999999).ReadBy("trainer").Doc("Decay of the first moment."));
   t.push_back(Real("optimizer.beta2", 0.999).AtLeast(0).AtMost(0.999999).ReadBy("trainer").Doc("Decay of the second moment."));
   t.push_back(Real("optimizer.epsilon", 1e-8).Above(0).ReadBy("trainer").Doc("Added to the root of the second moment."));

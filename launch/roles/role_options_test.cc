@@ -4,6 +4,7 @@
 #include <set>
 #include <sstream>
 
+#include "collective/rank_environment.h"
 #include "envs/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -121,6 +122,28 @@ TEST(LaunchPlanTest, PlansQueueTrainerAndWorkers) {
   EXPECT_THAT(last.command.arguments, ElementsAre("/runs/x/config.toml", "--rank", "1"));
   EXPECT_EQ(last.command.log_path, "/runs/x/logs/rollout-1.log");
   EXPECT_THAT(last.command.environment, IsEmpty());
+}
+
+TEST(LaunchPlanTest, TrainerRanksAreToldWhoTheyAre) {
+  Config config = ResolvedDefaults();
+  config.Set("trainer.ranks", int64_t{2}, Place{});
+  const auto children = PlanChildren(config, RunPaths("/runs/x"), "/b", {});
+  ASSERT_TRUE(children.ok());
+  std::string job;
+  for (int rank = 0; rank < 2; ++rank) {
+    std::map<std::string, std::string> variables = (*children)[1 + rank].command.environment;
+    variables["TORCHELASTIC_RESTART_COUNT"] = "3";  // the supervisor's part
+    const auto found = FindRankEnvironment(variables);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(found->rank, rank);
+    EXPECT_EQ(found->size, 2);
+    if (rank == 0) job = found->attempt;
+    EXPECT_EQ(found->attempt, job);
+  }
+  // Another job of the same run is another generation.
+  const auto later = PlanChildren(config, RunPaths("/runs/x"), "/b", {});
+  EXPECT_NE((*later)[1].command.environment.at("TORCHELASTIC_RUN_ID"),
+            (*children)[1].command.environment.at("TORCHELASTIC_RUN_ID"));
 }
 
 TEST(LaunchPlanTest, FailpointsAreByRoleByRankAndByStart) {

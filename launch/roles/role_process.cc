@@ -22,6 +22,7 @@
 #include "launch/config/config_loader.h"
 #include "launch/config/resolve.h"
 #include "launch/roles/security_options.h"
+#include "launch/roles/trainer_ranks.h"
 #include "launch/run/exit_code.h"
 
 namespace leeway {
@@ -135,6 +136,10 @@ absl::StatusOr<RoleContext> StartRole(int argc, char** argv, const std::string& 
   context.config = std::move(resolved.config);
   context.task = std::move(resolved.task);
   context.tokenizer = std::move(resolved.tokenizer);
+  if (role == "trainer") {
+    LEEWAY_ASSIGN_OR_RETURN(context.rank_environment, FindTrainerRank(context.config));
+    context.rank = context.rank_environment.rank;
+  }
   context.name = fmt::format("{}-{}", role, context.rank);
   context.paths = RunPaths(JoinPath(context.config.GetString("run.directory"), context.config.GetString("run.name")));
   LogInit(context.name, "");
@@ -144,7 +149,8 @@ absl::StatusOr<RoleContext> StartRole(int argc, char** argv, const std::string& 
   context.queue_address = ReachedVia("QUEUE", role, context.rank, QueueAddressOf(context.config, context.paths));
   context.weights_address = ReachedVia("WEIGHTS", role, context.rank, WeightsAddressOf(context.config, context.paths));
   context.metrics = std::make_unique<Metrics>();
-  if (const int64_t base = context.config.GetInteger("metrics.port"); base != 0) {
+  const bool has_metrics = role != "trainer" || context.rank == 0;
+  if (const int64_t base = context.config.GetInteger("metrics.port"); base != 0 && has_metrics) {
     LEEWAY_RETURN_IF_ERROR(context.metrics->Serve(static_cast<int>(base) + port_offset + context.rank).status());
   }
   return context;

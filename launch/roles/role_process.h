@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/metrics.h"
+#include "collective/rank_environment.h"
 #include "envs/environment.h"
 #include "launch/config/config.h"
 #include "launch/run/run_directory.h"
@@ -43,7 +44,8 @@ struct RoleContext {
   std::unique_ptr<Tokenizer> tokenizer;
   RunPaths paths{""};
   int rank = 0;
-  std::string name;  // "rollout-1"
+  RankEnvironment rank_environment;  // of a trainer
+  std::string name;                  // "rollout-1"
   std::string queue_address;
   std::string weights_address;
   // As a server and as a client of the others.
@@ -56,6 +58,7 @@ struct RoleContext {
 // configuration (which `leeway train` has checked), joins the run directory (makes it if nobody has), and starts log
 // and metrics. INVALID_ARGUMENT carries all errors of the configuration; its text is for the terminal. `port_offset` of
 // metrics.port: queue 0, trainer 1, rollout 2.
+// Only the first trainer serves metrics: it has them all.
 absl::StatusOr<RoleContext> StartRole(int argc, char** argv, const std::string& role, int port_offset);
 
 // Says how the role ended and ends the process with the status's exit code, without waiting for detached threads.

@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "launch/roles/task_options.h"
+#include "trainer/parallel/flops.h"
 
 namespace leeway {
 namespace {
@@ -43,6 +44,12 @@ TrainerOptions TrainerOptionsOf(const Config& config, const Task& task, int64_t 
   options.group_size = config.GetInteger("trainer.group_size");
   options.updates_per_step = config.GetInteger("trainer.updates_per_step");
   options.micro_batch_tokens = config.GetInteger("trainer.micro_batch_tokens");
+  options.ranks = static_cast<int>(config.GetInteger("trainer.ranks"));
+  options.mesh.tensor = static_cast<int>(config.GetInteger("trainer.tensor_parallel"));
+  options.mesh.data = std::max(options.ranks / options.mesh.tensor, 1);
+  options.sequence_parallel = config.GetBoolean("trainer.sequence_parallel");
+  options.recompute = Known(ParseRecompute(config.GetString("trainer.recompute")));
+  options.sharding.zero_stage = static_cast<int>(config.GetInteger("trainer.zero_stage"));
   options.warm_start.steps = config.GetInteger("trainer.warm_start.steps");
   options.warm_start.learning_rate = config.GetReal("trainer.warm_start.learning_rate");
   options.warm_start.examples_per_step = config.GetInteger("trainer.warm_start.batch");
@@ -60,6 +67,8 @@ TrainerOptions TrainerOptionsOf(const Config& config, const Task& task, int64_t 
   options.objective.icepop_high = config.GetReal("objective.icepop_high");
   options.objective.entropy_coefficient = config.GetReal("objective.entropy_coefficient");
   options.objective.max_tokens = MostSampledTokens(task, options.seed);
+  options.optimizer.kind = Known(ParseOptimizerKind(config.GetString("optimizer.name")));
+  options.optimizer.momentum = config.GetReal("optimizer.momentum");
   options.optimizer.schedule.kind = Known(ParseScheduleKind(config.GetString("optimizer.schedule")));
   options.optimizer.schedule.peak = config.GetReal("optimizer.learning_rate");
   options.optimizer.schedule.warmup_steps = config.GetInteger("optimizer.warmup_steps");

@@ -1,10 +1,12 @@
 #include "launch/run/launch_plan.h"
 
 #include <ctype.h>
+#include <unistd.h>
 
 #include <filesystem>
 
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "base/failpoint.h"
 #include "base/status_macros.h"
 #include "fmt/format.h"
@@ -44,12 +46,19 @@ absl::StatusOr<std::vector<Variables>> FailpointsOfStarts(const std::string& rol
 absl::StatusOr<std::vector<Supervisor::Child>> PlanChildren(const Config& config, const RunPaths& paths,
                                                             const std::string& binaries, const Variables& environment) {
   std::vector<Supervisor::Child> children;
+  // One that no earlier job of the run had.
+  const std::string job_id = fmt::format("{}-{}", getpid(), absl::ToUnixMicros(absl::Now()));
   const auto add = [&](const std::string& role, ProcessRole kind, int64_t count) -> absl::Status {
     for (int64_t rank = 0; rank < count; ++rank) {
       Supervisor::Child child;
       child.process = {fmt::format("{}-{}", role, rank), kind};
       child.command.executable = binaries + "/leeway-" + role;
       child.command.arguments = {paths.config(), "--rank", std::to_string(rank)};
+      if (kind == ProcessRole::kTrainer && count > 1) {
+        child.command.environment["RANK"] = child.command.environment["LOCAL_RANK"] = std::to_string(rank);
+        child.command.environment["WORLD_SIZE"] = std::to_string(count);
+        child.command.environment["TORCHELASTIC_RUN_ID"] = job_id;
+      }
       child.command.log_path = paths.log(child.process.name);
       LEEWAY_ASSIGN_OR_RETURN(child.environment_of_start, FailpointsOfStarts(role, rank, environment));
       children.push_back(std::move(child));
@@ -82,6 +91,8 @@ SupervisionOptions SupervisionOptionsOf(const Config& config) {
   options.backoff = absl::Seconds(config.GetReal("run.restart_backoff"));
   options.is_queue_durable = config.GetString("queue.store") != "memory";
   options.drain_timeout = absl::Seconds(config.GetReal("run.drain_timeout"));
+  // A rank that waits for a dead one says so within the timeout of an operation.
+  options.rank_grace = absl::Seconds(config.GetReal("trainer.rank_timeout")) + absl::Seconds(5);
   return options;
 }
 

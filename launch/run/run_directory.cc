@@ -93,8 +93,9 @@ absl::StatusOr<RunDirectory> RunDirectory::Open(const std::string& directory, co
     run.changes_ = CompareForResume(existing, config);
   }
   LEEWAY_RETURN_IF_ERROR(files->CreateDirectory(run.paths_.logs()));
-  // Sockets of a launcher that was killed are of no use to anybody.
+  // Sockets of a launcher that was killed are of no use to anybody, nor is what its ranks told each other.
   LEEWAY_RETURN_IF_ERROR(files->RemoveAll(run.paths_.sockets()));
+  LEEWAY_RETURN_IF_ERROR(files->RemoveAll(run.paths_.rendezvous()));
   LEEWAY_RETURN_IF_ERROR(MakeSocketFolder(run.paths_));
   LEEWAY_RETURN_IF_ERROR(files->WriteFileAtomically(run.paths_.config(), config.ToToml()));
   return run;

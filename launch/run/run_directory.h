@@ -31,6 +31,8 @@ struct RunPaths {
   std::string lineage() const { return root + "/lineage"; }
   // What the queue goes on from (queue.store = "rocksdb").
   std::string queue_store() const { return root + "/queue"; }
+  // Where the trainer's ranks meet.
+  std::string rendezvous() const { return root + "/rendezvous"; }
   std::string lock() const { return root + "/.lock"; }
   // Of processes that talk over TCP without security.token_file.
   std::string tokens() const { return root + "/tokens"; }

@@ -53,14 +53,14 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
   }
   switch (phase_) {
     case Phase::kFinishing:
-      if (info.role == ProcessRole::kTrainer) {
+      if (info.role == ProcessRole::kTrainer && !TrainerRuns()) {
         ForgetRestarts();
         TerminateRunning(std::nullopt, &actions);
       }
       break;
     case Phase::kDraining:
       // The trainer needs the queue for its last checkpoint, so the queue goes after it.
-      if (info.role == ProcessRole::kTrainer) {
+      if (IsLeader(process)) {
         Finish(ExitCode::kOther,
                exit.is_clean() ? reason_ : fmt::format("{}; {} ended with {}", reason_, info.name, exit.ToString()),
                now, &actions);
@@ -73,8 +73,8 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
       if (info.role == ProcessRole::kQueue) {
         Finish(IsHopeless(process, exit) ? static_cast<ExitCode>(exit.exit_code) : ExitCode::kPeerLost,
                fmt::format("the queue died ({})", exit.ToString()), now, &actions);
-      } else if (exit.is_clean() && info.role == ProcessRole::kTrainer) {
-        Finish(ExitCode::kDone, "training is complete", now, &actions);
+      } else if (info.role == ProcessRole::kTrainer) {
+        OnTrainerExit(process, exit, now, &actions);
       } else if (exit.is_clean()) {
         state.has_ended_cleanly = true;
       } else if (IsHopeless(process, exit)) {
@@ -86,6 +86,41 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
       break;
   }
   return actions;
+}
+
+void SupervisionPolicy::OnTrainerExit(int process, const ChildExit& exit, MonotonicTime now,
+                                      std::vector<SupervisionAction>* actions) {
+  if (exit.is_clean() && IsLeader(process)) {
+    Finish(ExitCode::kDone, "training is complete", now, actions);
+    return;
+  }
+  if (!exit.is_clean() && IsHopeless(process, exit)) {
+    Finish(static_cast<ExitCode>(exit.exit_code),
+           fmt::format("{} ended with {}", processes_[process].name, exit.ToString()), now, actions);
+    return;
+  }
+  // A rank that was told that the run is over ends before rank 0 does.
+  if (!exit.is_clean() && !rank_failure_.has_value()) {
+    rank_failure_ = {process, exit};
+    kill_ranks_at_ = now + options_.rank_grace;
+  }
+  if (!rank_failure_.has_value() || TrainerRuns()) return;
+  const RankFailure failure = *rank_failure_;
+  rank_failure_.reset();
+  kill_ranks_at_ = MonotonicTime::InfiniteFuture();
+  ScheduleRestart(failure.process, failure.exit, now, actions);
+  const State& first = states_[failure.process];
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (processes_[i].role != ProcessRole::kTrainer || !first.restart_at.has_value()) continue;
+    states_[i].restart_at = first.restart_at;
+    states_[i].restarts_in_row = first.restarts_in_row;
+  }
+}
+
+bool SupervisionPolicy::IsLeader(int process) const {
+  const auto first = std::find_if(processes_.begin(), processes_.end(),
+                                  [](const Process& p) { return p.role == ProcessRole::kTrainer; });
+  return first - processes_.begin() == process;
 }
 
 std::vector<SupervisionAction> SupervisionPolicy::OnSpawnFailure(int process, const std::string& reason,
@@ -109,6 +144,7 @@ std::vector<SupervisionAction> SupervisionPolicy::OnInterrupt(MonotonicTime now)
     return actions;
   }
   phase_ = Phase::kDraining;
+  kill_ranks_at_ = MonotonicTime::InfiniteFuture();
   kill_at_ = now + options_.drain_timeout;
   ForgetRestarts();
   TerminateRunning(ProcessRole::kQueue, &actions);
@@ -137,6 +173,14 @@ std::vector<SupervisionAction> SupervisionPolicy::OnTime(MonotonicTime now) {
     return KillRunning();
   }
   std::vector<SupervisionAction> actions;
+  if (now >= kill_ranks_at_) {
+    kill_ranks_at_ = MonotonicTime::InfiniteFuture();
+    for (size_t i = 0; i < states_.size(); ++i) {
+      if (processes_[i].role == ProcessRole::kTrainer && states_[i].is_running) {
+        actions.push_back({Kind::kKill, static_cast<int>(i)});
+      }
+    }
+  }
   for (size_t i = 0; i < states_.size(); ++i) {
     State& state = states_[i];
     if (!state.restart_at.has_value() || now < *state.restart_at) continue;
@@ -153,7 +197,7 @@ void SupervisionPolicy::OnProgress() {
 }
 
 MonotonicTime SupervisionPolicy::next_time() const {
-  MonotonicTime next = kill_at_;
+  MonotonicTime next = std::min(kill_at_, kill_ranks_at_);
   for (const State& state : states_) {
     if (state.restart_at.has_value()) next = std::min(next, *state.restart_at);
   }
@@ -168,6 +212,8 @@ bool SupervisionPolicy::is_finished() const {
 void SupervisionPolicy::Finish(ExitCode code, std::string reason, MonotonicTime now,
                                std::vector<SupervisionAction>* actions) {
   phase_ = Phase::kFinishing;
+  rank_failure_.reset();
+  kill_ranks_at_ = MonotonicTime::InfiniteFuture();
   exit_code_ = code;
   reason_ = std::move(reason);
   kill_at_ = now + options_.finish_timeout;

@@ -35,6 +35,8 @@ struct SupervisionOptions {
   absl::Duration finish_timeout = absl::Seconds(10);
   // The queue goes on from its store when it is started again.
   bool is_queue_durable = false;
+  // From the death of a trainer rank until the others, who should notice by themselves and say so, are killed.
+  absl::Duration rank_grace = absl::Seconds(10);
 };
 
 // What the driver has to do next.
@@ -56,6 +58,9 @@ struct SupervisionAction {
 // on while another lives. A worker that ends cleanly was told that the run is complete; a trainer that dies after that
 // may have to train again, so the workers come back together with it. A queue with a durable store is started again
 // too, whatever its exit code says but 2, 3 and 6, and the others wait for it; without one its death ends the job.
+// The trainer's ranks live and die together: when one has died the others are given `rank_grace` to end, and all are
+// started again at the same time, so that a restart has the same number for each of them. The first trainer in the list
+// is rank 0: the training is complete when it ends cleanly.
 class SupervisionPolicy {
  public:
   struct Process {
@@ -105,13 +110,16 @@ class SupervisionPolicy {
   };
 
   void Finish(ExitCode code, std::string reason, MonotonicTime now, std::vector<SupervisionAction>* actions);
+  void OnTrainerExit(int process, const ChildExit& exit, MonotonicTime now, std::vector<SupervisionAction>* actions);
   void ScheduleRestart(int process, const ChildExit& exit, MonotonicTime now, std::vector<SupervisionAction>* actions);
   void TerminateRunning(std::optional<ProcessRole> except, std::vector<SupervisionAction>* actions);
   std::vector<SupervisionAction> KillRunning();
   // Another try gives the same answer. What is wrong around a process (a full disk, an address in use) may pass if an
   // earlier life of it has met nothing of the kind.
   bool IsHopeless(int process, const ChildExit& exit) const;
+  // Whether any rank of it runs.
   bool TrainerRuns() const;
+  bool IsLeader(int process) const;
   // A durable queue, while the job runs or a trainer that ends still wants to write its checkpoint.
   bool IsStillNeeded(int process) const;
   // Nobody is started any more but who is still needed.
@@ -122,6 +130,13 @@ class SupervisionPolicy {
   const std::vector<Process> processes_;
   std::vector<State> states_;
   Phase phase_ = Phase::kRunning;
+  // The rank that died first, while others still run; and when these are killed.
+  struct RankFailure {
+    int process = 0;
+    ChildExit exit;
+  };
+  std::optional<RankFailure> rank_failure_;
+  MonotonicTime kill_ranks_at_ = MonotonicTime::InfiniteFuture();
   // Draining and finishing: when patience ends.
   MonotonicTime kill_at_ = MonotonicTime::InfiniteFuture();
   ExitCode exit_code_ = ExitCode::kOther;

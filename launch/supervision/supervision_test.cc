@@ -104,6 +104,75 @@ TEST_F(SupervisorTest, ProgressForgivesEarlierDeaths) {
   EXPECT_EQ(supervisor_.policy().restarts(1), 8);
 }
 
+// A job whose trainer is three ranks.
+class TrainerRanksTest : public SupervisorTest {
+ protected:
+  static std::vector<Supervisor::Child> RankChildren() {
+    std::vector<Supervisor::Child> children = Children();
+    for (const char* name : {"trainer-1", "trainer-2"}) {
+      Supervisor::Child child = children[1];
+      child.process.name = name;
+      child.command.executable = std::string("leeway-") + name;
+      child.command.log_path = name;
+      children.push_back(child);
+    }
+    return children;
+  }
+  // Every rank's number of restarts.
+  std::vector<int> Restarts() const {
+    return {ranks_.policy().restarts(1), ranks_.policy().restarts(4), ranks_.policy().restarts(5)};
+  }
+
+  Supervisor ranks_{options_, RankChildren(), &spawner_, &observer_, &clock_};
+};
+
+TEST_F(TrainerRanksTest, AllStartAgainTogetherOnceAllAreGone) {
+  EndAt(1, "trainer-1", {0, SIGKILL});
+  EndAt(2, "trainer-0", {static_cast<int>(ExitCode::kPeerLost), 0});
+  spawner_.At(After(2.5), [this] { EXPECT_THAT(Restarts(), ElementsAre(0, 0, 0)); });
+  EndAt(3, "trainer-2", {static_cast<int>(ExitCode::kPeerLost), 0});
+  spawner_.At(After(3.3), [this] { EXPECT_THAT(Restarts(), ElementsAre(1, 1, 1)); });
+  EndAt(5, "trainer-0", {});
+  EXPECT_EQ(ranks_.Run(), ExitCode::kDone);
+  EXPECT_THAT(Restarts(), ElementsAre(1, 1, 1));
+  // Nobody had to be killed, and the workers went on.
+  EXPECT_THAT(spawner_.history, Not(Contains(HasSubstr(" 9"))));
+  EXPECT_EQ(ranks_.policy().restarts(2), 0);
+}
+
+TEST_F(TrainerRanksTest, ARankThatHangsIsKilledAfterTheGrace) {
+  EndAt(1, "trainer-0", {static_cast<int>(ExitCode::kStalled), 0});
+  EndAt(1.01, "trainer-1", {static_cast<int>(ExitCode::kStalled), 0});
+  spawner_.At(After(10.9), [this] { EXPECT_THAT(spawner_.history, Not(Contains("signal trainer-2 9"))); });
+  spawner_.At(After(11.5), [this] {
+    EXPECT_THAT(spawner_.history, Contains("signal trainer-2 9"));
+    EXPECT_THAT(Restarts(), ElementsAre(1, 1, 1));
+  });
+  EndAt(13, "trainer-0", {});
+  EXPECT_EQ(ranks_.Run(), ExitCode::kDone);
+}
+
+TEST_F(TrainerRanksTest, ARankThatHasHeardOfTheEndIsNoFailureAndRankZeroEndsTheJob) {
+  spawner_.ignores_terminate = {"trainer-1"};  // it follows rank 0, not signals
+  EndAt(1, "trainer-2", {});
+  EndAt(2, "trainer-0", {});
+  spawner_.At(After(1.5), [this] { EXPECT_FALSE(ranks_.policy().is_ending()); });
+  EndAt(2.1, "trainer-1", {});
+  spawner_.At(After(2.05), [this] { EXPECT_THAT(spawner_.history, Not(Contains("signal queue-0 15"))); });
+  EXPECT_EQ(ranks_.Run(), ExitCode::kDone);
+  EXPECT_EQ(ranks_.policy().reason(), "training is complete");
+  // The queue goes after the last rank, by itself.
+  EXPECT_THAT(spawner_.history, Contains("signal queue-0 15"));
+  EXPECT_THAT(spawner_.history, Not(Contains(HasSubstr(" 9"))));
+}
+
+TEST_F(TrainerRanksTest, WhatCanNotHelpEndsTheJobAlsoWhenAnotherRankDiedFirst) {
+  EndAt(1, "trainer-1", {static_cast<int>(ExitCode::kPeerLost), 0});
+  EndAt(1.1, "trainer-0", {static_cast<int>(ExitCode::kConfiguration), 0});
+  EXPECT_EQ(ranks_.Run(), ExitCode::kConfiguration);
+  EXPECT_THAT(ranks_.policy().reason(), HasSubstr("trainer-0 ended with exit code 2"));
+}
+
 TEST_F(SupervisorTest, QueueDeathEndsTheJobAndKillsWhoDoesNotGo) {
   spawner_.ignores_terminate = {"rollout-0"};
   EndAt(2, "queue-0", {0, SIGKILL});

@@ -82,6 +82,10 @@ void Supervisor::StartProcess(int process) {
     return;
   }
   ProcessCommand command = child.command;
+  // Ranks of one start find each other by its number, said as torchrun says it.
+  if (command.environment.count("TORCHELASTIC_RUN_ID") > 0) {
+    command.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(policy_.restarts(process));
+  }
   if (const size_t start = policy_.restarts(process); start < child.environment_of_start.size()) {
     const std::map<std::string, std::string>& added = child.environment_of_start[start];
     command.environment.insert(added.begin(), added.end());
