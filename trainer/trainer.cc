@@ -14,6 +14,7 @@
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "collective/in_process/in_process_group.h"
+#include "model/compute_peak.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/initial_weights.h"
 #include "trainer/learner.h"
@@ -137,6 +138,7 @@ class Trainer::Impl {
   uint64_t settled_step_ = 0;
   bool is_draining_ = false;
   double train_seconds_ = 0;
+  double peak_flops_ = 0;
   MonotonicTime last_commit_at_;
 };
 
@@ -156,6 +158,8 @@ absl::Status Trainer::Impl::Gather() {
   }
   LEEWAY_ASSIGN_OR_RETURN(mesh_, Mesh::Create(options_.mesh, world));
   LEEWAY_ASSIGN_OR_RETURN(learner_, Learner::Create(options_, mesh_.get(), environment_.parallel));
+  // The other ranks wait meanwhile; they have as many threads.
+  peak_flops_ = static_cast<double>(options_.ranks) * MeasureComputePeak(environment_.parallel);
   leader_ = std::make_unique<LearnerLeader>(learner_.get(), environment_.commands);
   return absl::OkStatus();
 }
@@ -385,6 +389,9 @@ StepFacts Trainer::Impl::Facts(uint64_t step, const PublishFacts& publish) {
   facts.wall_seconds = WallSeconds();
   facts.step_seconds = absl::ToDoubleSeconds(environment_.clock->Now() - last_commit_at_);
   facts.train_seconds = train_seconds_;
+  facts.model = options_.model;
+  facts.recompute = options_.recompute;
+  facts.peak_flops = peak_flops_;
   facts.skipped_steps = skipped_steps_;
   facts.refused_groups = refused_groups_;
   facts.counts = publish.counts;

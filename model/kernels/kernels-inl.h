@@ -34,6 +34,7 @@ constexpr Kernels<Real> MakeTable() {
   table.summary_of_sums = &SummaryOfSums<Real>;
   table.log_probabilities = &LogProbabilities<Real>;
   table.softmax_gradient = &SoftmaxGradient<Real>;
+  table.multiply_add_chains = &MultiplyAddChains<Real>;
   table.exponential = &Exponential<Real>;
   table.logarithm = &Logarithm;
   return table;

@@ -123,6 +123,11 @@ struct Kernels {
   void (*softmax_gradient)(Real* logits, int64_t count, Real inverse_temperature, const SoftmaxSummary<Real>& summary,
                            int64_t target, Real logprob_gradient, Real entropy_gradient);
 
+  // `steps` fused multiply-adds on independent chains that fill the registers, with nothing to load: what the processor
+  // can do at most. Returns the operations done (a multiply-add is two); *sink keeps the compiler from leaving them
+  // out.
+  int64_t (*multiply_add_chains)(int64_t steps, Real* sink);
+
   // y[i] = exp(x[i]); for tests of the routine that all of the above share.
   void (*exponential)(const Real* x, int64_t count, Real* y);
   double (*logarithm)(double x);

@@ -169,6 +169,26 @@ void Product(const Real* x, int64_t x_stride, int64_t rows, const Real* packed, 
   }
 }
 
+template <typename Real>
+int64_t MultiplyAddChains(int64_t steps, Real* sink) {
+  using R = Register<Real>;
+  using Type = typename R::Type;
+  // Enough to hide the latency of two units, and no more than there are registers.
+  constexpr int kChains = kSumRegisters < 12 ? kSumRegisters : 12;
+  Type chain[kChains];
+  LEEWAY_UNROLL for (int c = 0; c < kChains; ++c) chain[c] = R::Set1(static_cast<Real>(c + 1));
+  Type factor = R::Set1(static_cast<Real>(0.999));
+  Type added = R::Set1(static_cast<Real>(0.001));
+  for (int64_t step = 0; step < steps; ++step) {
+    LEEWAY_UNROLL for (int c = 0; c < kChains; ++c) chain[c] = R::Fma(chain[c], factor, added);
+    asm volatile("" : "+x"(factor), "+x"(added));
+  }
+  Type sum = chain[0];
+  LEEWAY_UNROLL for (int c = 1; c < kChains; ++c) sum = sum + chain[c];
+  __builtin_memcpy(sink, &sum, sizeof(Real));
+  return steps * kChains * static_cast<int64_t>(sizeof(Type) / sizeof(Real)) * 2;
+}
+
 // Rows in one chain of an outer product: short enough that b's rows stay in the first-level cache for all tiles.
 constexpr int64_t kChain = 128;
 

@@ -134,7 +134,7 @@ class BatchBuilder {
     rows_.starts.push_back(static_cast<int64_t>(rows_.tokens.size()));
     sequence.end = batch_->position_count();
     batch_->sequences.push_back(sequence);
-    batch_->sequence_tokens += rows;
+    batch_->work.Add(rows, sequence.end - sequence.begin);
     normaliser->tokens += sequence.trained;
     normaliser->sequences += sequence.trained > 0 ? 1 : 0;
     return absl::OkStatus();
@@ -244,7 +244,8 @@ void ClearBatch(TrainBatch* batch) {
   batch->lag.clear();
   batch->mask.clear();
   batch->rewards.clear();
-  batch->unscored = batch->trained_tokens = batch->masked_tokens = batch->sequence_tokens = 0;
+  batch->unscored = batch->trained_tokens = batch->masked_tokens = 0;
+  batch->work = SequenceWork();
 }
 
 }  // namespace

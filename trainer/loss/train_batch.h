@@ -88,10 +88,10 @@ struct TrainBatch {
 
   // Rewards of the scored members, in the same order.
   std::vector<double> rewards;
-  int64_t unscored = 0;         // members left out
-  int64_t trained_tokens = 0;   // positions with mask 1
-  int64_t masked_tokens = 0;    // positions with mask 0
-  int64_t sequence_tokens = 0;  // rows of the model's input
+  int64_t unscored = 0;        // members left out
+  int64_t trained_tokens = 0;  // positions with mask 1
+  int64_t masked_tokens = 0;   // positions with mask 0
+  SequenceWork work;           // of the model
 
   int64_t position_count() const { return static_cast<int64_t>(mu.size()); }
 };

@@ -51,7 +51,8 @@ ForwardFlops CountForward(const ModelShape& shape, const SequenceWork& work, Att
 // Forward and backward, three times the forward pass: the numerator of MFU.
 double ModelFlops(const ModelShape& shape, const SequenceWork& work, AttentionCount convention);
 
-// The same with what is recomputed: the numerator of hardware utilisation. kSelective repeats the products of gate and
+// The same with what is recomputed: the numerator of hardware utilisation. The head's product always is; kSelective
+// repeats the products of gate and
 // up, kFull everything in a layer up to them. (The papers' formula for full recomputation repeats the last product
 // too.)
 double HardwareFlops(const ModelShape& shape, const SequenceWork& work, AttentionCount convention, Recompute recompute);

@@ -38,6 +38,28 @@ void AddStaleness(const TrainBatch& batch, Values* values) {
   values->emplace_back("staleness/max", histogram.empty() ? 0.0 : static_cast<double>(histogram.size() - 1));
 }
 
+// Utilisation is of the time in the learner. A batch that several updates share is scored once more than it is trained.
+void AddFlops(const StepFacts& facts, Values* values) {
+  const auto passes = [&](double trained, AttentionCount convention) {
+    const double scored =
+        facts.batch->updates.size() > 1 ? CountForward(facts.model, facts.batch->work, convention).total() : 0;
+    return trained + scored;
+  };
+  const SequenceWork& work = facts.batch->work;
+  const double causal = passes(ModelFlops(facts.model, work, AttentionCount::kCausal), AttentionCount::kCausal);
+  const double full = passes(ModelFlops(facts.model, work, AttentionCount::kFull), AttentionCount::kFull);
+  const double hardware =
+      passes(HardwareFlops(facts.model, work, AttentionCount::kCausal, facts.recompute), AttentionCount::kCausal);
+  values->emplace_back("flops/model_causal", causal);
+  values->emplace_back("flops/model_full", full);
+  values->emplace_back("flops/hardware", hardware);
+  values->emplace_back("flops/peak_per_s", facts.peak_flops);
+  const double possible = facts.peak_flops * facts.train_seconds;
+  values->emplace_back("throughput/mfu_causal", Ratio(causal, possible));
+  values->emplace_back("throughput/mfu_full", Ratio(full, possible));
+  values->emplace_back("throughput/hfu", Ratio(hardware, possible));
+}
+
 void AddTraining(const StepFacts& facts, Values* values) {
   const TrainBatch& batch = *facts.batch;
   const StepReport& report = *facts.report;
@@ -67,6 +89,7 @@ void AddTraining(const StepFacts& facts, Values* values) {
   values->emplace_back("tokens/masked", static_cast<double>(batch.masked_tokens));
   values->emplace_back("length/trained_mean", Ratio(trained, static_cast<double>(batch.sequences.size())));
   values->emplace_back("throughput/train_tokens_per_s", Ratio(trained, facts.step_seconds));
+  AddFlops(facts, values);
 }
 
 void AddLedger(const v1::LedgerCounts& counts, Values* values) {

@@ -25,6 +25,11 @@ struct StepFacts {
   double step_seconds = 0;   // from the end of the last step to the commit
   double train_seconds = 0;  // of them in the learner
 
+  // What the batch went through, and what all ranks' processors could do a second at most.
+  ModelShape model;
+  Recompute recompute = Recompute::kNone;
+  double peak_flops = 0;
+
   // Null at step 0.
   const TrainBatch* batch = nullptr;
   const StepReport* report = nullptr;

@@ -21,6 +21,8 @@ TrainBatch Batch() {
   batch.masked_tokens = 1;
   batch.sequences.resize(4);
   batch.updates.resize(2);
+  batch.work.Add(6, 4);
+  batch.work.Add(2, 1);
   batch.rewards = {1, 0, 0, 1};
   return batch;
 }
@@ -61,6 +63,10 @@ TEST(MetricsLineTest, HasEveryFixedNameAndTheRightValues) {
   facts.lineage = 2;
   facts.wall_seconds = 60.25;
   facts.step_seconds = 0.5;
+  facts.train_seconds = 0.25;
+  facts.model = {
+      .vocabulary = 10, .hidden = 4, .layers = 2, .heads = 2, .key_value_heads = 2, .head_dim = 2, .intermediate = 8};
+  facts.peak_flops = 1e6;
   facts.batch = &batch;
   facts.report = &report;
   facts.counts.set_issued_total(30);
@@ -138,6 +144,15 @@ TEST(MetricsLineTest, HasEveryFixedNameAndTheRightValues) {
   EXPECT_EQ(line["length/trained_mean"], 2.5);
   EXPECT_EQ(line["length/generated_mean"], 2.5);
   EXPECT_EQ(line["ledger/issued_total"], 30);
+  // Two layers of q, k, v, o of 4 x 4 and three matrices of 4 x 8, a head of 10 x 4; 8 tokens in sequences of 6 and 2,
+  // 5 of them scored, in two updates: forward four times.
+  const double linear = 2 * 2 * (4 * 16 + 3 * 32) * 8, scores = 2 * 4 * 4 * (36 + 4), head = 2 * 4 * 10 * 5;
+  EXPECT_EQ(line["flops/model_full"], 4 * (linear + scores + head));
+  EXPECT_EQ(line["flops/model_causal"], 4 * (linear + scores / 2 + head));
+  EXPECT_EQ(line["flops/hardware"], 4 * (linear + scores / 2 + head) + head);
+  EXPECT_EQ(line["flops/peak_per_s"], 1e6);
+  EXPECT_DOUBLE_EQ(line["throughput/mfu_full"], 4 * (linear + scores + head) / 0.25e6);
+  EXPECT_DOUBLE_EQ(line["throughput/hfu"], (4 * (linear + scores / 2 + head) + head) / 0.25e6);
   EXPECT_EQ(FormatMetricsLine(facts).find('\n'), std::string::npos);
 }
 
