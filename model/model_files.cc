@@ -142,7 +142,7 @@ absl::Status CheckTensors(const ModelShape& shape, absl::Span<const SafetensorsF
 }
 
 struct OpenDirectory {
-  LlamaConfig config;
+  ModelConfig config;
   ModelShape shape;
   std::vector<SafetensorsFile> files;
 };
@@ -152,7 +152,7 @@ absl::StatusOr<OpenDirectory> Open(const std::string& directory) {
   OpenDirectory open;
   const std::string config_path = JoinPath(directory, kConfigFile);
   LEEWAY_ASSIGN_OR_RETURN(const std::string text, RealFileSystem()->ReadFile(config_path));
-  LEEWAY_ASSIGN_OR_RETURN(open.config, ParseLlamaConfig(text, config_path));
+  LEEWAY_ASSIGN_OR_RETURN(open.config, ParseModelConfig(text, config_path));
   LEEWAY_ASSIGN_OR_RETURN(open.shape, ShapeOf(open.config));
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<std::string> names, WeightFiles(directory));
   for (const std::string& name : names) {
@@ -164,7 +164,7 @@ absl::StatusOr<OpenDirectory> Open(const std::string& directory) {
 
 }  // namespace
 
-absl::StatusOr<ModelShape> ShapeOf(const LlamaConfig& config) {
+absl::StatusOr<ModelShape> ShapeOf(const ModelConfig& config) {
   if (config.rope.type != RopeType::kDefault) {
     return absl::UnimplementedError(
         "config.json: this rope_type is not supported; use a model with default rotary positions");
@@ -184,8 +184,8 @@ absl::StatusOr<ModelShape> ShapeOf(const LlamaConfig& config) {
   return shape;
 }
 
-LlamaConfig ConfigOf(const ModelShape& shape) {
-  LlamaConfig config;
+ModelConfig ConfigOf(const ModelShape& shape) {
+  ModelConfig config;
   config.vocab_size = shape.vocabulary;
   config.hidden_size = shape.hidden;
   config.num_hidden_layers = shape.layers;
@@ -240,12 +240,12 @@ absl::StatusOr<ModelDirectory> ReadModelDirectory(const std::string& directory) 
 absl::Status WriteModelDirectory(FileSystem* file_system, const std::string& directory, const ModelDirectory& model) {
   LEEWAY_RETURN_IF_ERROR(model.shape.Validate());
   LEEWAY_RETURN_IF_ERROR(file_system->CreateDirectory(directory));
-  LlamaConfig config = ConfigOf(model.shape);
+  ModelConfig config = ConfigOf(model.shape);
   config.bos_token_id = model.bos_token_id;
   config.eos_token_ids = model.eos_token_ids;
   LEEWAY_RETURN_IF_ERROR(WriteSafetensors(file_system, JoinPath(directory, kWeightsFile),
                                           ParameterTensors(model.shape, model.parameters), {{"format", "pt"}}));
-  return file_system->WriteFileAtomically(JoinPath(directory, kConfigFile), FormatLlamaConfig(config));
+  return file_system->WriteFileAtomically(JoinPath(directory, kConfigFile), FormatModelConfig(config));
 }
 
 }  // namespace leeway

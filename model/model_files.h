@@ -30,8 +30,8 @@ struct ModelDirectory {
 
 // The shape that a config.json describes. UNIMPLEMENTED: stretched rotary positions. INVALID_ARGUMENT: an impossible
 // shape.
-absl::StatusOr<ModelShape> ShapeOf(const LlamaConfig& config);
-LlamaConfig ConfigOf(const ModelShape& shape);
+absl::StatusOr<ModelShape> ShapeOf(const ModelConfig& config);
+ModelConfig ConfigOf(const ModelShape& shape);
 
 // The flat parameters as named tensors that borrow them: `flat` must outlive the result.
 std::vector<NamedTensor> ParameterTensors(const ModelShape& shape, absl::Span<const float> flat);

@@ -159,7 +159,7 @@ TEST_F(ModelFilesTest, NarrowFloatsAreWidenedExactly) {
 }
 
 TEST_F(ModelFilesTest, StretchedPositionsAndImpossibleShapesAreRefused) {
-  LlamaConfig config = ConfigOf(internal::SmallShape());
+  ModelConfig config = ConfigOf(internal::SmallShape());
   EXPECT_TRUE(ShapeOf(config).ok());
   config.rope.type = RopeType::kLlama3;
   EXPECT_THAT(std::string(ShapeOf(config).status().message()), HasSubstr("rope_type"));

@@ -151,9 +151,9 @@ class Checker {
     if (!std::filesystem::exists(config_path, error)) return;
     std::stringstream text;
     text << std::ifstream(config_path).rdbuf();
-    const absl::StatusOr<LlamaConfig> llama = ParseLlamaConfig(text.str(), config_path);
-    if (!llama.ok()) {
-      Error("model.directory", std::string(llama.status().message()));
+    const absl::StatusOr<ModelConfig> model = ParseModelConfig(text.str(), config_path);
+    if (!model.ok()) {
+      Error("model.directory", std::string(model.status().message()));
       return;
     }
     const auto compare = [&](const char* key, const char* name, auto theirs) {
@@ -163,24 +163,24 @@ class Checker {
               fmt::format("{} = {}, but {} says {} = {}", key, ours, config_path, name, theirs));
       }
     };
-    compare("model.hidden", "hidden_size", llama->hidden_size);
-    compare("model.layers", "num_hidden_layers", llama->num_hidden_layers);
-    compare("model.heads", "num_attention_heads", llama->num_attention_heads);
-    compare("model.key_value_heads", "num_key_value_heads", llama->num_key_value_heads);
-    compare("model.head_dim", "head_dim", llama->head_dim);
-    compare("model.intermediate", "intermediate_size", llama->intermediate_size);
-    compare("model.tied_head", "tie_word_embeddings", llama->tie_word_embeddings);
-    compare("model.rope_theta", "rope_theta", llama->rope.theta);
-    compare("model.rms_epsilon", "rms_norm_eps", llama->rms_norm_eps);
-    if (Integer("model.max_positions") > llama->max_position_embeddings) {
+    compare("model.hidden", "hidden_size", model->hidden_size);
+    compare("model.layers", "num_hidden_layers", model->num_hidden_layers);
+    compare("model.heads", "num_attention_heads", model->num_attention_heads);
+    compare("model.key_value_heads", "num_key_value_heads", model->num_key_value_heads);
+    compare("model.head_dim", "head_dim", model->head_dim);
+    compare("model.intermediate", "intermediate_size", model->intermediate_size);
+    compare("model.tied_head", "tie_word_embeddings", model->tie_word_embeddings);
+    compare("model.rope_theta", "rope_theta", model->rope.theta);
+    compare("model.rms_epsilon", "rms_norm_eps", model->rms_norm_eps);
+    if (Integer("model.max_positions") > model->max_position_embeddings) {
       Error(config_.IsDefault("model.max_positions") ? "model.directory" : "model.max_positions",
             fmt::format("sequences need {} positions, but {} says max_position_embeddings = {}",
-                        Integer("model.max_positions"), config_path, llama->max_position_embeddings));
+                        Integer("model.max_positions"), config_path, model->max_position_embeddings));
     }
-    if (resolved_.tokenizer != nullptr && llama->vocab_size != resolved_.tokenizer->vocabulary_size()) {
+    if (resolved_.tokenizer != nullptr && model->vocab_size != resolved_.tokenizer->vocabulary_size()) {
       Error("model.directory",
             fmt::format("vocabularies differ: {} has {} tokens, task {} uses the {} vocabulary of {}", config_path,
-                        llama->vocab_size, Text("task.name"), resolved_.tokenizer->name(),
+                        model->vocab_size, Text("task.name"), resolved_.tokenizer->name(),
                         resolved_.tokenizer->vocabulary_size()));
     }
   }
