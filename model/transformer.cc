@@ -48,10 +48,16 @@ Transformer<Real>::State::State(const ModelShape& model_shape, ParallelFor* para
   embedding_offset = take();
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     internal::LayerOffsets& o = offsets.emplace_back();
-    for (int64_t* offset :
-         {&o.attention_norm, &o.query, &o.key, &o.value, &o.output, &o.mlp_norm, &o.gate, &o.up, &o.down}) {
-      *offset = take();
-    }
+    o.attention_norm = take();
+    o.query = take();
+    if (shape.has_qkv_bias()) o.query_bias = take();
+    if (shape.has_qk_norm()) o.query_norm = take();
+    o.key = take();
+    if (shape.has_qkv_bias()) o.key_bias = take();
+    if (shape.has_qk_norm()) o.key_norm = take();
+    o.value = take();
+    if (shape.has_qkv_bias()) o.value_bias = take();
+    for (int64_t* offset : {&o.output, &o.mlp_norm, &o.gate, &o.up, &o.down}) *offset = take();
     layers.push_back({PackedMatrix<Real>(attention.qkv_width(), shape.hidden),
                       PackedMatrix<Real>(shape.hidden, attention.query_width()),
                       PackedMatrix<Real>(2 * intermediate_width(), shape.hidden),
@@ -62,6 +68,8 @@ Transformer<Real>::State::State(const ModelShape& model_shape, ParallelFor* para
   head.emplace_back(shape.vocabulary, shape.hidden);
   embedding.Reserve(shape.vocabulary * hidden_width());
   norms.Reserve((2 * shape.layers + 1) * hidden_width());
+  if (shape.has_qkv_bias()) qkv_biases.Reserve(shape.layers * attention.qkv_width());
+  if (shape.has_qk_norm()) head_norms.Reserve(2 * shape.layers * attention.head_dim_padded);
 }
 
 template <typename Real>
@@ -100,6 +108,11 @@ void Transformer<Real>::SetParameters(absl::Span<const Real> flat) {
       matrix.SetBlock((first + head) * padded, 0, p + offset + head * head_dim * hidden, hidden, head_dim, hidden);
     }
   };
+  const auto set_bias = [&](int64_t layer, int64_t first, int64_t offset, int64_t heads) {
+    Real* to = s.qkv_biases.data() + layer * s.attention.qkv_width() + first * padded;
+    for (int64_t head = 0; head < heads; ++head)
+      std::copy_n(p + offset + head * head_dim, head_dim, to + head * padded);
+  };
   const auto set_layers = [&](int64_t begin, int64_t end) {
     for (int64_t layer = begin; layer < end; ++layer) {
       const internal::LayerOffsets& o = s.offsets[layer];
@@ -107,6 +120,15 @@ void Transformer<Real>::SetParameters(absl::Span<const Real> flat) {
       set_heads(m.qkv, 0, o.query, s.shape.heads);
       set_heads(m.qkv, s.shape.heads, o.key, s.shape.key_value_heads);
       set_heads(m.qkv, s.shape.heads + s.shape.key_value_heads, o.value, s.shape.key_value_heads);
+      if (s.shape.has_qkv_bias()) {
+        set_bias(layer, 0, o.query_bias, s.shape.heads);
+        set_bias(layer, s.shape.heads, o.key_bias, s.shape.key_value_heads);
+        set_bias(layer, s.shape.heads + s.shape.key_value_heads, o.value_bias, s.shape.key_value_heads);
+      }
+      if (s.shape.has_qk_norm()) {
+        std::copy_n(p + o.query_norm, head_dim, s.query_norm(layer));
+        std::copy_n(p + o.key_norm, head_dim, s.key_norm(layer));
+      }
       for (int64_t head = 0; head < s.shape.heads; ++head) {
         m.output.SetBlock(0, head * padded, p + o.output + head * head_dim, s.shape.heads * head_dim, hidden, head_dim);
       }
@@ -218,12 +240,14 @@ std::vector<float> RandomParameters(const ModelShape& shape, uint64_t seed) {
       return name.size() >= end.size() && name.substr(name.size() - end.size()) == end;
     };
     const bool is_residual = ends_with("o_proj.weight") || ends_with("down_proj.weight");
+    const float vector_value = ends_with(".bias") ? 0.0f : 1.0f;
     float* values = flat.data() + info.offset;
     for (int64_t i = 0; i < info.element_count; ++i) {
       const RandomKey key{
           .seed = seed, .purpose = RandomPurpose::kWeights, .ticket = tensor, .position = static_cast<uint64_t>(i)};
-      values[i] =
-          info.shape.size() == 1 ? 1.0f : static_cast<float>(RandomNormal(key) * (is_residual ? residual : kDeviation));
+      values[i] = info.shape.size() == 1
+                      ? vector_value
+                      : static_cast<float>(RandomNormal(key) * (is_residual ? residual : kDeviation));
     }
     ++tensor;
   }

@@ -123,9 +123,13 @@ void Transformer<Real>::State::ReserveScratch() {
 template <typename Real>
 internal::LayerActivations<Real> Transformer<Real>::State::Kept(int64_t layer, int64_t row) {
   const int64_t index = layer * rows.row_count() + row;
-  return {kept_stream.data() + index * hidden_width(), kept_qkv.data() + index * attention.qkv_width(),
-          kept_attention.data() + index * attention.query_width(), kept_middle.data() + index * hidden_width(),
-          kept_gate_up.data() + index * 2 * intermediate_width()};
+  return {kept_stream.data() + index * hidden_width(),
+          kept_qkv.data() + index * attention.qkv_width(),
+          kept_attention.data() + index * attention.query_width(),
+          kept_middle.data() + index * hidden_width(),
+          kept_gate_up.data() + index * 2 * intermediate_width(),
+          shape.has_qk_norm() ? kept_raw_queries.data() + index * attention.query_width() : nullptr,
+          shape.has_qk_norm() ? kept_raw_keys.data() + index * key_width() : nullptr};
 }
 
 template <typename Real>
@@ -146,6 +150,25 @@ void Transformer<Real>::State::ForwardBlock(const internal::RowBlock& block, int
       if (layer + 1 < shape.layers) next = Kept(layer + 1, block.row_begin).input;
     }
     ForwardLayer(layer, block, a, own.hidden.data(), own.activated.data(), next, part, inner);
+  }
+}
+
+template <typename Real>
+void Transformer<Real>::State::FinishProjection(int64_t layer, const internal::LayerActivations<Real>& a,
+                                                int64_t index) {
+  const int64_t padded = attention.head_dim_padded;
+  Real* const queries = a.qkv + index * attention.qkv_width();
+  Real* const keys = queries + attention.query_width();
+  if (shape.has_qkv_bias()) {
+    kernels->add(qkv_biases.data() + layer * attention.qkv_width(), attention.qkv_width(), queries);
+  }
+  if (shape.has_qk_norm()) {
+    if (a.raw_queries != nullptr) {
+      std::copy_n(queries, attention.query_width(), a.raw_queries + index * attention.query_width());
+      std::copy_n(keys, key_width(), a.raw_keys + index * key_width());
+    }
+    kernels->rms_norm(queries, padded, attention.heads, shape.head_dim, query_norm(layer), epsilon, queries);
+    kernels->rms_norm(keys, padded, attention.key_value_heads, shape.head_dim, key_norm(layer), epsilon, keys);
   }
 }
 
@@ -173,6 +196,7 @@ void Transformer<Real>::State::ForwardLayer(int64_t layer, const internal::RowBl
     const int64_t position = rows.positions[row];
     Real* qkv = a.qkv + i * qkv_width;
     Real* keys = qkv + attention.heads * padded;
+    FinishProjection(layer, a, i);
     kernels->rotate(qkv, attention.heads + attention.key_value_heads, shape.head_dim, padded,
                     cosines.data() + position * half, sines.data() + position * half, Real(1));
     kernels->store_key_value(attention, keys, keys + attention.key_value_heads * padded, position,

@@ -158,6 +158,10 @@ absl::Status Transformer<Real>::Score(const PackedSequences& sequences, absl::Sp
     s.kept_attention.Reserve(kept * s.attention.query_width());
     s.kept_middle.Reserve(kept * s.hidden_width());
     s.kept_gate_up.Reserve(kept * 2 * s.intermediate_width());
+    if (s.shape.has_qk_norm()) {
+      s.kept_raw_queries.Reserve(kept * s.attention.query_width());
+      s.kept_raw_keys.Reserve(kept * s.key_width());
+    }
   }
   s.ForBlocks(
       [&s](const internal::RowBlock& block, int64_t part, ParallelFor* inner) { s.ForwardBlock(block, part, inner); });

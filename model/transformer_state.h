@@ -43,6 +43,9 @@ struct LayerActivations {
   Real* attention;  // [rows][query_width]
   Real* middle;     // residual stream after attention [rows][hidden]
   Real* gate_up;    // [rows][2 * intermediate]
+  // With query and key norms, if a backward pass follows: what they were applied to. Else null.
+  Real* raw_queries = nullptr;  // [rows][query_width]
+  Real* raw_keys = nullptr;     // [rows][key_width]
 };
 
 // A run of whole sequences.
@@ -119,6 +122,8 @@ void KeepLegal(absl::Span<const int32_t> legal, int64_t count, Real* logits) {
 // Where a layer's parameters begin in the flat order.
 struct LayerOffsets {
   int64_t attention_norm, query, key, value, output, mlp_norm, gate, up, down;
+  // Only in families that have them.
+  int64_t query_bias, key_bias, value_bias, query_norm, key_norm;
 };
 
 }  // namespace internal
@@ -131,6 +136,7 @@ struct Transformer<Real>::State {
   int64_t hidden_width() const { return internal::RoundUpToPanel(shape.hidden); }
   int64_t intermediate_width() const { return internal::RoundUpToPanel(shape.intermediate); }
   int64_t vocabulary_width() const { return internal::RoundUpToPanel(shape.vocabulary); }
+  int64_t key_width() const { return attention.key_value_heads * attention.head_dim_padded; }
 
   // Runs body(part) for part in [0, parts), on all threads.
   void RunParts(int64_t parts, const std::function<void(int64_t part)>& body);
@@ -155,6 +161,9 @@ struct Transformer<Real>::State {
   // One layer: from a.input to `next` (which may be a.input).
   void ForwardLayer(int64_t layer, const internal::RowBlock& block, const internal::LayerActivations<Real>& a,
                     Real* hidden, Real* activated, Real* next, int64_t part, ParallelFor* inner);
+  // What lies between the product with qkv and the rotation, for one row (`index` within `a`): biases, or norms of the
+  // queries and keys.
+  void FinishProjection(int64_t layer, const internal::LayerActivations<Real>& a, int64_t index);
   // Normed rows of the residual stream, times the head.
   void HeadLogits(const int64_t* row_indices, int64_t count, Real* head_logits);
 
@@ -198,6 +207,12 @@ struct Transformer<Real>::State {
   Real* mlp_norm(int64_t layer) { return norms.data() + (2 * layer + 1) * hidden_width(); }
   Real* final_norm() { return norms.data() + 2 * shape.layers * hidden_width(); }
 
+  // Empty in families without them. Heads lie as in a row of qkv.
+  internal::Buffer<Real> qkv_biases;  // [layers][qkv_width]
+  internal::Buffer<Real> head_norms;  // [2 * layers][head_dim_padded]: queries, keys of each layer
+  Real* query_norm(int64_t layer) { return head_norms.data() + 2 * layer * attention.head_dim_padded; }
+  Real* key_norm(int64_t layer) { return head_norms.data() + (2 * layer + 1) * attention.head_dim_padded; }
+
   // [position][head_dim / 2]
   std::vector<Real> cosines;
   std::vector<Real> sines;
@@ -215,6 +230,8 @@ struct Transformer<Real>::State {
   internal::Buffer<Real> kept_attention;
   internal::Buffer<Real> kept_middle;
   internal::Buffer<Real> kept_gate_up;
+  internal::Buffer<Real> kept_raw_queries;
+  internal::Buffer<Real> kept_raw_keys;
 
   // Head.
   internal::Buffer<Real> normed;  // [chunk][hidden_width]
