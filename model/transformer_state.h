@@ -181,6 +181,9 @@ struct Transformer<Real>::State {
                     Real* gradients);
   void BackwardMlp(int64_t layer, Real* gradients);
   void BackwardAttention(int64_t layer, Real* gradients);
+  // Through the norms of queries and keys, in d_qkv; what their weights' gradients need goes to d_queries, d_keys and
+  // the inverses.
+  void BackwardHeadNorms(int64_t layer, int64_t row_begin, int64_t row_end);
   void BackwardEmbedding(Real* gradients);
 
   ModelShape shape;
@@ -250,6 +253,11 @@ struct Transformer<Real>::State {
   internal::Buffer<Real> backward_activated;
   internal::Buffer<Real> d_gate_up;
   internal::Buffer<Real> d_qkv;
+  // With query and key norms: gradients of what they gave, [rows][heads][head_dim_padded], and 1 / norm of each head.
+  internal::Buffer<Real> d_queries;
+  internal::Buffer<Real> d_keys;
+  internal::Buffer<Real> query_inverses;
+  internal::Buffer<Real> key_inverses;
 };
 
 }  // namespace leeway
