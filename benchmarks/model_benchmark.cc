@@ -58,7 +58,7 @@ void ScoreAndBackward(benchmark::State& state, bool backward) {
   std::vector<float> gradients(static_cast<size_t>(shape.ParameterCount()));
   for (auto _ : state) {
     benchmark::DoNotOptimize(model.Score(sequences, positions, {}, backward, &scores).ok());
-    if (backward) model.Backward(ones, ones, absl::MakeSpan(gradients));
+    if (backward) LEEWAY_CHECK(model.Backward(ones, ones, absl::MakeSpan(gradients)).ok());
   }
   state.counters["tokens/s"] = benchmark::Counter(static_cast<double>(sequences.tokens.size()) * state.iterations(),
                                                   benchmark::Counter::kIsRate);

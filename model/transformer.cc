@@ -34,11 +34,16 @@ void AppendAngles(const ModelShape& shape, int64_t position, std::vector<Real>* 
 }  // namespace
 
 template <typename Real>
-Transformer<Real>::State::State(const ModelShape& model_shape, ParallelFor* parallel_for)
-    : shape(model_shape),
+Transformer<Real>::State::State(const ModelShape& model_shape, ParallelFor* parallel_for,
+                                const TensorParallel& tensor_parallel)
+    : whole(model_shape),
+      shard_exchange(tensor_parallel),
+      shape(TensorShard(model_shape, shard_exchange.rank(), shard_exchange.size())),
+      vocabulary_begin(VocabularyBegin(model_shape.vocabulary, shard_exchange.rank(), shard_exchange.size())),
+      sum_blocks(4 / shard_exchange.size()),
       parallel(parallel_for),
       kernels(&internal::KernelsFor<Real>(ActiveInstructionSet())),
-      attention(internal::AttentionShapeOf(model_shape)),
+      attention(internal::AttentionShapeOf(shape)),
       attention_scale(static_cast<Real>(1.0 / std::sqrt(static_cast<double>(model_shape.head_dim)))),
       epsilon(static_cast<Real>(model_shape.rms_epsilon)),
       scratch(static_cast<size_t>(parallel_for->threads())) {
@@ -81,14 +86,19 @@ void Transformer<Real>::State::PreparePositions(int64_t count) {
 }
 
 template <typename Real>
-Transformer<Real>::Transformer(const ModelShape& shape, ParallelFor* parallel)
-    : state_(std::make_unique<State>(shape, parallel)) {}
+Transformer<Real>::Transformer(const ModelShape& shape, ParallelFor* parallel, const TensorParallel& tensor_parallel)
+    : state_(std::make_unique<State>(shape, parallel, tensor_parallel)) {}
 
 template <typename Real>
 Transformer<Real>::~Transformer() = default;
 
 template <typename Real>
 const ModelShape& Transformer<Real>::shape() const {
+  return state_->whole;
+}
+
+template <typename Real>
+const ModelShape& Transformer<Real>::shard() const {
   return state_->shape;
 }
 
@@ -157,6 +167,7 @@ void Transformer<Real>::SetParameters(absl::Span<const Real> flat) {
 template <typename Real>
 absl::Status Transformer<Real>::Decode(absl::Span<const SequenceChunk<Real>> chunks, std::vector<Real>* logits) {
   State& s = *state_;
+  LEEWAY_CHECK(s.shard_exchange.size() == 1) << "Decode is for whole models";
   absl::flat_hash_set<const void*> caches;
   for (size_t i = 0; i < chunks.size(); ++i) {
     const SequenceChunk<Real>& chunk = chunks[i];
@@ -221,7 +232,7 @@ absl::Status Transformer<Real>::Decode(absl::Span<const SequenceChunk<Real>> chu
 template <typename Real>
 Real LogSoftmaxRow(absl::Span<Real> logits, float temperature, absl::Span<const int32_t> legal_ids) {
   const internal::Kernels<Real>& kernels = internal::KernelsFor<Real>(ActiveInstructionSet());
-  internal::KeepLegal(legal_ids, static_cast<int64_t>(logits.size()), logits.data());
+  if (!legal_ids.empty()) internal::KeepLegal(legal_ids, 0, static_cast<int64_t>(logits.size()), logits.data());
   const Real inverse = Real(1) / static_cast<Real>(temperature);
   internal::SoftmaxSummary<Real> summary;
   kernels.softmax_summary(logits.data(), static_cast<int64_t>(logits.size()), inverse, &summary);

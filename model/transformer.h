@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "base/executor.h"
 #include "model/shape.h"
+#include "model/tensor_parallel.h"
 
 namespace leeway {
 
@@ -77,20 +78,27 @@ struct PositionScores {
 
 // The weights, packed for the kernels, and the passes over them.  One caller at a time; uses `parallel` for its own
 // parallelism.
+//
+// With tensor-parallel ranks each rank holds its share (TensorShard) and all of them make the same calls with the same
+// sequences; every rank gets all scores, the same bits at every number of ranks. Calls then block on the other ranks,
+// within the communicator's timeout, and return its error; after one the object is of no more use.
 template <typename Real>
 class Transformer {
  public:
-  // `shape` must be valid. `parallel` outlives the object.
-  Transformer(const ModelShape& shape, ParallelFor* parallel);
+  // `shape`, of the whole model, must be valid and pass CheckTensorParallel. `parallel` outlives the object.
+  Transformer(const ModelShape& shape, ParallelFor* parallel, const TensorParallel& tensor_parallel = {});
   ~Transformer();
 
   const ModelShape& shape() const;
+  // Of this rank's share; shape() when there is one rank.
+  const ModelShape& shard() const;
 
-  // Copies and packs weights given in ParameterLayout order (element_count = shape.ParameterCount()).
+  // Copies and packs weights given in ParameterLayout order of the share (element_count = shard().ParameterCount()).
   void SetParameters(absl::Span<const Real> flat);
 
-  // Engine: runs all chunks as one batch, extends their caches, and writes the logits of those that want them, one row
-  // of `vocabulary` values each, in the order of the chunks. INVALID_ARGUMENT: id out of range, or past max_positions.
+  // Engine, one rank only: runs all chunks as one batch, extends their caches, and writes the logits of those that want
+  // them, one row of `vocabulary` values each, in the order of the chunks. INVALID_ARGUMENT: id out of range, or past
+  // max_positions.
   absl::Status Decode(absl::Span<const SequenceChunk<Real>> chunks, std::vector<Real>* logits);
 
   // Trainer: log-probabilities and entropies of the positions. With `keep_activations` a Backward may follow.
@@ -98,10 +106,11 @@ class Transformer {
                      absl::Span<const std::vector<int32_t>> legal_sets, bool keep_activations,
                      PositionScores<Real>* scores);
 
-  // Adds to `gradients` (flat, ParameterLayout order) the gradient of sum_i(logprob_gradients[i]*logprob_i +
-  // entropy_gradients[i]*entropy_i) of the last Score with keep_activations. Deterministic: fixed order of sums.
-  void Backward(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
-                absl::Span<Real> gradients);
+  // Adds to `gradients` (flat, ParameterLayout order of the share) the gradient of sum_i(logprob_gradients[i]*logprob_i
+  // + entropy_gradients[i]*entropy_i) of the last Score with keep_activations. Deterministic: fixed order of sums;
+  // those of replicated parameters are equal on all ranks. Errors: the communicator's.
+  absl::Status Backward(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
+                        absl::Span<Real> gradients);
 
  private:
   struct State;

@@ -109,9 +109,8 @@ void Transformer<Real>::State::BackwardHead(absl::Span<const Real> logprob_gradi
       for (int64_t i = begin + from; i < begin + to; ++i) {
         const ScoredPosition& position = positions[i];
         Real* row = logits.data() + (i - begin) * vocabulary_width();
-        if (position.legal_set >= 0) internal::KeepLegal<Real>(legal_sets[position.legal_set], shape.vocabulary, row);
         kernels->softmax_gradient(row, shape.vocabulary, Real(1) / static_cast<Real>(position.temperature),
-                                  summaries[i], position.target, logprob_gradients[i], entropy_gradients[i]);
+                                  summaries[i], LocalTarget(position), logprob_gradients[i], entropy_gradients[i]);
         std::fill(row + shape.vocabulary, row + vocabulary_width(), Real(0));
       }
     });
@@ -120,6 +119,8 @@ void Transformer<Real>::State::BackwardHead(absl::Span<const Real> logprob_gradi
                                        {{logits.data(), vocabulary_width(), shape.vocabulary, normed.data(), width,
                                          shape.hidden, gradients + head_offset, shape.hidden}});
   }
+  // Every rank has the part of its vocabulary; from here on all have all rows.
+  shard_exchange.SumAll(d_head, count * width);
   // Through the final norm: its weight sums over positions in order, the stream's gradient goes to the rows.
   Split(parallel, count, 16, [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i)
@@ -140,23 +141,80 @@ void Transformer<Real>::State::BackwardHead(absl::Span<const Real> logprob_gradi
 }
 
 template <typename Real>
+void Transformer<Real>::State::NormAgain(ParallelFor* inner, const internal::RowBlock& block, const Real* stream,
+                                         const Real* weight) {
+  const int64_t width = hidden_width();
+  const int64_t count = block.row_end - block.row_begin;
+  const internal::RowRange own = OwnRows(count);
+  Real* const normed_rows = backward_normed.data() + block.row_begin * width;
+  Split(inner, own.count, 16, [&](int64_t begin, int64_t end) {
+    const Real* const x = stream + (block.row_begin + begin) * width;
+    kernels->rms_norm(x, width, end - begin, shape.hidden, weight, epsilon, normed_rows + (own.begin + begin) * width);
+    kernels->rms_inverse(x, width, end - begin, shape.hidden, epsilon, inverse_norms.data() + block.row_begin + begin);
+  });
+  shard_exchange.GatherRows(normed_rows, count, width);
+}
+
+template <typename Real>
+void Transformer<Real>::State::BackwardNorm(ParallelFor* inner, const internal::RowBlock& block, const Real* stream,
+                                            const Real* weight, const Real* d_out, Real* d_in) {
+  const int64_t width = hidden_width();
+  const int64_t count = block.row_end - block.row_begin;
+  const internal::RowRange own = OwnRows(count);
+  shard_exchange.SumRows(d_normed.data() + block.row_begin * width, count, width);
+  Split(inner, own.count, 16, [&](int64_t begin, int64_t end) {
+    const int64_t row = block.row_begin + own.begin + begin;
+    std::copy_n(d_out + row * width, (end - begin) * width, d_in + row * width);
+    kernels->rms_norm_backward(stream + (block.row_begin + begin) * width, d_normed.data() + row * width, width,
+                               end - begin, shape.hidden, weight, epsilon, d_in + row * width);
+  });
+}
+
+template <typename Real>
+void Transformer<Real>::State::AddNormGradient(const Real* stream, int64_t norm, Real* gradient) {
+  const internal::RowRange own = OwnRows(rows.row_count());
+  Real* const sum = shard_exchange.splits_rows() ? norm_gradients.data() + norm * shape.hidden : gradient;
+  kernels->rms_weight_gradient(stream, d_normed.data() + own.begin * hidden_width(), inverse_norms.data(),
+                               hidden_width(), own.count, 0, shape.hidden, sum);
+}
+
+template <typename Real>
+void Transformer<Real>::State::SumNormGradients(Real* gradients) {
+  if (shape.has_qk_norm()) {
+    shard_exchange.SumAll(head_norm_gradients.data(), static_cast<int64_t>(head_norm_gradients.size()));
+    const Real* sum = head_norm_gradients.data();
+    for (const internal::LayerOffsets& o : offsets) {
+      for (const int64_t offset : {o.query_norm, o.key_norm}) {
+        for (int64_t i = 0; i < shape.head_dim; ++i) gradients[offset + i] += *sum++;
+      }
+    }
+  }
+  if (!shard_exchange.splits_rows()) return;
+  shard_exchange.SumAll(norm_gradients.data(), static_cast<int64_t>(norm_gradients.size()));
+  const Real* sum = norm_gradients.data();
+  for (const internal::LayerOffsets& o : offsets) {
+    for (const int64_t offset : {o.attention_norm, o.mlp_norm}) {
+      for (int64_t i = 0; i < shape.hidden; ++i) gradients[offset + i] += *sum++;
+    }
+  }
+}
+
+template <typename Real>
 void Transformer<Real>::State::BackwardMlp(int64_t layer, Real* gradients) {
   const internal::LayerMatrices<Real>& m = transposed[layer];
   const int64_t width = hidden_width();
   const int64_t inner_width = intermediate_width();
   const internal::LayerActivations<Real> kept = Kept(layer, 0);
   const int64_t row_count = rows.row_count();
+  shard_exchange.GatherRows(d_stream.data(), row_count, width);
   ForBlocks([&](const internal::RowBlock& block, int64_t part, ParallelFor* inner) {
     const int64_t first = block.row_begin;
     const int64_t count = block.row_end - first;
     Real* d_activated = scratch[part].activated.data();
     Multiply(inner, d_stream.data() + first * width, width, count, m.down, 1, d_activated);
+    NormAgain(inner, block, kept.middle, mlp_norm(layer));
     Split(inner, count, 16, [&](int64_t begin, int64_t end) {
       const int64_t row = first + begin;
-      kernels->rms_norm(kept.middle + row * width, width, end - begin, shape.hidden, mlp_norm(layer), epsilon,
-                        backward_normed.data() + row * width);
-      kernels->rms_inverse(kept.middle + row * width, width, end - begin, shape.hidden, epsilon,
-                           inverse_norms.data() + row);
       kernels->swiglu(kept.gate_up + row * 2 * inner_width, end - begin, inner_width,
                       backward_activated.data() + row * inner_width);
       kernels->swiglu_backward(kept.gate_up + row * 2 * inner_width, d_activated + begin * inner_width, end - begin,
@@ -164,12 +222,7 @@ void Transformer<Real>::State::BackwardMlp(int64_t layer, Real* gradients) {
     });
     Multiply(inner, d_gate_up.data() + first * 2 * inner_width, 2 * inner_width, count, m.gate_up, 1,
              d_normed.data() + first * width);
-    Split(inner, count, 16, [&](int64_t begin, int64_t end) {
-      const int64_t row = first + begin;
-      std::copy_n(d_stream.data() + row * width, (end - begin) * width, d_middle.data() + row * width);
-      kernels->rms_norm_backward(kept.middle + row * width, d_normed.data() + row * width, width, end - begin,
-                                 shape.hidden, mlp_norm(layer), epsilon, d_middle.data() + row * width);
-    });
+    BackwardNorm(inner, block, kept.middle, mlp_norm(layer), d_stream.data(), d_middle.data());
   });
   const internal::LayerOffsets& o = offsets[layer];
   internal::AddWeightGradients<Real>(*kernels, parallel, row_count,
@@ -179,8 +232,7 @@ void Transformer<Real>::State::BackwardMlp(int64_t layer, Real* gradients) {
                                        backward_normed.data(), width, shape.hidden, gradients + o.up, shape.hidden},
                                       {d_stream.data(), width, shape.hidden, backward_activated.data(), inner_width,
                                        shape.intermediate, gradients + o.down, shape.intermediate}});
-  kernels->rms_weight_gradient(kept.middle, d_normed.data(), inverse_norms.data(), width, row_count, 0, shape.hidden,
-                               gradients + o.mlp_norm);
+  AddNormGradient(kept.middle, 2 * layer + 1, gradients + o.mlp_norm);
 }
 
 template <typename Real>
@@ -215,6 +267,7 @@ void Transformer<Real>::State::BackwardAttention(int64_t layer, Real* gradients)
   const int64_t half = shape.head_dim / 2;
   const int64_t row_count = rows.row_count();
   const internal::LayerActivations<Real> kept = Kept(layer, 0);
+  shard_exchange.GatherRows(d_middle.data(), row_count, width);
   ForBlocks([&](const internal::RowBlock& block, int64_t part, ParallelFor* inner) {
     const int64_t first = block.row_begin;
     const int64_t count = block.row_end - first;
@@ -245,19 +298,10 @@ void Transformer<Real>::State::BackwardAttention(int64_t layer, Real* gradients)
                         padded, cosines.data() + position * half, sines.data() + position * half, Real(-1));
       }
       if (shape.has_qk_norm()) BackwardHeadNorms(layer, first + begin, first + end);
-      const int64_t row = first + begin;
-      kernels->rms_norm(kept.input + row * width, width, end - begin, shape.hidden, attention_norm(layer), epsilon,
-                        backward_normed.data() + row * width);
-      kernels->rms_inverse(kept.input + row * width, width, end - begin, shape.hidden, epsilon,
-                           inverse_norms.data() + row);
     });
+    NormAgain(inner, block, kept.input, attention_norm(layer));
     Multiply(inner, d_qkv.data() + first * qkv_width, qkv_width, count, m.qkv, 1, d_normed.data() + first * width);
-    Split(inner, count, 16, [&](int64_t begin, int64_t end) {
-      const int64_t row = first + begin;
-      std::copy_n(d_middle.data() + row * width, (end - begin) * width, d_stream.data() + row * width);
-      kernels->rms_norm_backward(kept.input + row * width, d_normed.data() + row * width, width, end - begin,
-                                 shape.hidden, attention_norm(layer), epsilon, d_stream.data() + row * width);
-    });
+    BackwardNorm(inner, block, kept.input, attention_norm(layer), d_middle.data(), d_stream.data());
   });
   const internal::LayerOffsets& o = offsets[layer];
   std::vector<internal::WeightGradient<Real>> weight_gradients;
@@ -288,32 +332,35 @@ void Transformer<Real>::State::BackwardAttention(int64_t layer, Real* gradients)
   }
   internal::AddWeightGradients<Real>(*kernels, parallel, row_count, weight_gradients);
   if (shape.has_qk_norm()) {
-    // One weight for all heads: rows of heads, one behind the other.
+    // One weight for all heads: rows of heads, one behind the other. Other ranks' heads are added at the end.
+    Real* const sums = head_norm_gradients.data() + 2 * layer * head_dim;
     kernels->rms_weight_gradient(kept.raw_queries, d_queries.data(), query_inverses.data(), padded, row_count * heads,
-                                 0, head_dim, gradients + o.query_norm);
+                                 0, head_dim, sums);
     kernels->rms_weight_gradient(kept.raw_keys, d_keys.data(), key_inverses.data(), padded, row_count * pairs, 0,
-                                 head_dim, gradients + o.key_norm);
+                                 head_dim, sums + head_dim);
   }
-  kernels->rms_weight_gradient(kept.input, d_normed.data(), inverse_norms.data(), width, row_count, 0, shape.hidden,
-                               gradients + o.attention_norm);
+  AddNormGradient(kept.input, 2 * layer, gradients + o.attention_norm);
 }
 
 template <typename Real>
 void Transformer<Real>::State::BackwardEmbedding(Real* gradients) {
   const int64_t width = hidden_width();
   const int64_t hidden = shape.hidden;
+  shard_exchange.GatherRows(d_stream.data(), rows.row_count(), width);
   Split(parallel, hidden, 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = 0; row < rows.row_count(); ++row) {
+      const int64_t id = rows.tokens[row] - vocabulary_begin;
+      if (id < 0 || id >= shape.vocabulary) continue;
       const Real* from = d_stream.data() + row * width;
-      Real* to = gradients + embedding_offset + rows.tokens[row] * hidden;
+      Real* to = gradients + embedding_offset + id * hidden;
       for (int64_t i = begin; i < end; ++i) to[i] += from[i];
     }
   });
 }
 
 template <typename Real>
-void Transformer<Real>::Backward(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
-                                 absl::Span<Real> gradients) {
+absl::Status Transformer<Real>::Backward(absl::Span<const Real> logprob_gradients,
+                                         absl::Span<const Real> entropy_gradients, absl::Span<Real> gradients) {
   State& s = *state_;
   LEEWAY_CHECK(s.has_activations) << "Backward without a Score that kept activations";
   LEEWAY_CHECK(logprob_gradients.size() == s.positions.size())
@@ -333,11 +380,13 @@ void Transformer<Real>::Backward(absl::Span<const Real> logprob_gradients, absl:
     s.d_keys.Reserve(row_count * s.key_width());
     s.query_inverses.Reserve(row_count * s.attention.heads);
     s.key_inverses.Reserve(row_count * s.attention.key_value_heads);
+    s.head_norm_gradients.assign(2 * s.shape.layers * s.shape.head_dim, Real(0));
   }
   for (size_t i = 0; i < s.scratch.size(); ++i) {
     s.scratch[i].attention.Reserve(s.rows.largest_block * s.attention.query_width());
     s.scratch[i].scores.Reserve(internal::AttentionBackwardScratch(s.attention, s.rows.longest));
   }
+  if (s.shard_exchange.splits_rows()) s.norm_gradients.assign(2 * s.shape.layers * s.shape.hidden, Real(0));
   s.BackwardHead(logprob_gradients, entropy_gradients, gradients.data());
   s.d_normed.Reserve(row_count * s.hidden_width());
   s.backward_normed.Reserve(row_count * s.hidden_width());
@@ -346,6 +395,8 @@ void Transformer<Real>::Backward(absl::Span<const Real> logprob_gradients, absl:
     s.BackwardAttention(layer, gradients.data());
   }
   s.BackwardEmbedding(gradients.data());
+  s.SumNormGradients(gradients.data());
+  return s.shard_exchange.status();
 }
 
 }  // namespace leeway

@@ -254,7 +254,7 @@ std::vector<Real> Gradients(const Case<Real>& c, int threads) {
     for_entropies.push_back(static_cast<Real>(stream.NextNormal()));
   }
   std::vector<Real> gradients(c.flat.size(), 0);
-  model.Backward(for_logprobs, for_entropies, absl::MakeSpan(gradients));
+  EXPECT_TRUE(model.Backward(for_logprobs, for_entropies, absl::MakeSpan(gradients)).ok());
   return gradients;
 }
 

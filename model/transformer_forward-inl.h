@@ -83,7 +83,8 @@ void Transformer<Real>::State::CutBlocks() {
       shape.ParameterCount() * static_cast<int64_t>(sizeof(Real)) <= internal::kCachedWeightBytes;
   const bool enough_rows = total >= (weights_are_cached ? 8 : 128) * threads;
   const bool balanced = longest_run * threads <= total + total / 4;
-  rows.blocks_in_parallel = threads == 1 || (enough_rows && balanced);
+  // Ranks exchange rows between the products of a layer, so they go through it together, in one block.
+  rows.blocks_in_parallel = shard_exchange.size() == 1 && (threads == 1 || (enough_rows && balanced));
   const int64_t target = rows.blocks_in_parallel ? std::min(internal::kBlockRows, (total + threads - 1) / threads)
                                                  : std::max<int64_t>(total, 1);
   rows.blocks.clear();
@@ -123,10 +124,11 @@ void Transformer<Real>::State::ReserveScratch() {
 template <typename Real>
 internal::LayerActivations<Real> Transformer<Real>::State::Kept(int64_t layer, int64_t row) {
   const int64_t index = layer * rows.row_count() + row;
-  return {kept_stream.data() + index * hidden_width(),
+  const int64_t stream_index = layer * OwnRows(rows.row_count()).count + row;
+  return {kept_stream.data() + stream_index * hidden_width(),
           kept_qkv.data() + index * attention.qkv_width(),
           kept_attention.data() + index * attention.query_width(),
-          kept_middle.data() + index * hidden_width(),
+          kept_middle.data() + stream_index * hidden_width(),
           kept_gate_up.data() + index * 2 * intermediate_width(),
           shape.has_qk_norm() ? kept_raw_queries.data() + index * attention.query_width() : nullptr,
           shape.has_qk_norm() ? kept_raw_keys.data() + index * key_width() : nullptr};
@@ -135,14 +137,25 @@ internal::LayerActivations<Real> Transformer<Real>::State::Kept(int64_t layer, i
 template <typename Real>
 void Transformer<Real>::State::ForwardBlock(const internal::RowBlock& block, int64_t part, ParallelFor* inner) {
   const int64_t width = hidden_width();
+  const int64_t count = block.row_end - block.row_begin;
+  const internal::RowRange own_rows = OwnRows(count);
   internal::BlockScratch<Real>& own = scratch[part];
-  Real* const final_rows = final_stream.data() + block.row_begin * width;
+  Real* const final_rows = final_stream.data() + (block.row_begin + own_rows.begin) * width;
   internal::LayerActivations<Real> a{final_rows, own.qkv.data(), own.attention.data(), own.middle.data(),
                                      own.gate_up.data()};
   if (keep) a = Kept(0, block.row_begin);
+  Real* const embedded = shard_exchange.splits_rows() ? own.hidden.data() : a.input;
   for (int64_t row = block.row_begin; row < block.row_end; ++row) {
-    std::copy_n(embedding.data() + rows.tokens[row] * width, width, a.input + (row - block.row_begin) * width);
+    const int64_t id = rows.tokens[row] - vocabulary_begin;
+    Real* const to = embedded + (row - block.row_begin) * width;
+    if (id >= 0 && id < shape.vocabulary) {
+      std::copy_n(embedding.data() + id * width, width, to);
+    } else {
+      std::fill_n(to, width, Real(0));
+    }
   }
+  shard_exchange.SumRows(embedded, count, width);
+  if (embedded != a.input) std::copy_n(embedded + own_rows.begin * width, own_rows.count * width, a.input);
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     Real* next = final_rows;
     if (keep) {
@@ -185,11 +198,21 @@ void Transformer<Real>::State::ForwardLayer(int64_t layer, const internal::RowBl
   const int64_t half = shape.head_dim / 2;
   const int64_t tile_offset = layer * rows.layer_offset;
   constexpr int64_t kMinimumRows = 16;
+  const internal::RowRange own = OwnRows(count);
+  // Sums of the two products go to the stream at once, or to the own part of it once all ranks' are added.
+  const auto multiply_to_stream = [&](const Real* x, int64_t x_width, const internal::PackedMatrix<Real>& weights,
+                                      Real* stream) {
+    Real* const sums = shard_exchange.splits_rows() ? hidden : stream;
+    Multiply(inner, x, x_width, count, weights, sum_blocks, sums);
+    shard_exchange.SumRows(sums, count, width);
+    if (sums != stream) std::copy_n(sums + own.begin * width, own.count * width, stream);
+  };
 
-  Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
+  Split(inner, own.count, kMinimumRows, [&](int64_t begin, int64_t end) {
     kernels->rms_norm(a.input + begin * width, width, end - begin, shape.hidden, attention_norm(layer), epsilon,
-                      hidden + begin * width);
+                      hidden + (own.begin + begin) * width);
   });
+  shard_exchange.GatherRows(hidden, count, width);
   Multiply(inner, hidden, width, count, m.qkv, 1, a.qkv);
   const auto store = [&](int64_t i) {
     const int64_t row = block.row_begin + i;
@@ -225,19 +248,20 @@ void Transformer<Real>::State::ForwardLayer(int64_t layer, const internal::RowBl
       }
     });
   }
-  Multiply(inner, a.attention, query_width, count, m.output, 4, a.middle);
-  Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
+  multiply_to_stream(a.attention, query_width, m.output, a.middle);
+  Split(inner, own.count, kMinimumRows, [&](int64_t begin, int64_t end) {
     kernels->add(a.input + begin * width, (end - begin) * width, a.middle + begin * width);
     kernels->rms_norm(a.middle + begin * width, width, end - begin, shape.hidden, mlp_norm(layer), epsilon,
-                      hidden + begin * width);
+                      hidden + (own.begin + begin) * width);
   });
+  shard_exchange.GatherRows(hidden, count, width);
   Multiply(inner, hidden, width, count, m.gate_up, 1, a.gate_up);
   Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
     kernels->swiglu(a.gate_up + begin * 2 * intermediate_width(), end - begin, intermediate_width(),
                     activated + begin * intermediate_width());
   });
-  Multiply(inner, activated, intermediate_width(), count, m.down, 4, next);
-  Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
+  multiply_to_stream(activated, intermediate_width(), m.down, next);
+  Split(inner, own.count, kMinimumRows, [&](int64_t begin, int64_t end) {
     kernels->add(a.middle + begin * width, (end - begin) * width, next + begin * width);
   });
 }

@@ -69,9 +69,11 @@ std::vector<Real> Gradient(const Problem& problem, const std::vector<Real>& flat
   PositionScores<Real> scores;
   EXPECT_TRUE(model.Score(problem.sequences, problem.positions, problem.legal_sets, true, &scores).ok());
   std::vector<Real> gradients(flat.size(), 0);
-  model.Backward(std::vector<Real>(problem.for_logprobs.begin(), problem.for_logprobs.end()),
-                 std::vector<Real>(problem.for_entropies.begin(), problem.for_entropies.end()),
-                 absl::MakeSpan(gradients));
+  EXPECT_TRUE(model
+                  .Backward(std::vector<Real>(problem.for_logprobs.begin(), problem.for_logprobs.end()),
+                            std::vector<Real>(problem.for_entropies.begin(), problem.for_entropies.end()),
+                            absl::MakeSpan(gradients))
+                  .ok());
   return gradients;
 }
 
@@ -170,7 +172,9 @@ TEST(GradientTest, AddsToWhatIsThere) {
   PositionScores<double> scores;
   ASSERT_TRUE(model.Score(problem.sequences, problem.positions, problem.legal_sets, true, &scores).ok());
   std::vector<double> twice(flat.size(), 0.0);
-  for (int i = 0; i < 2; ++i) model.Backward(problem.for_logprobs, problem.for_entropies, absl::MakeSpan(twice));
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(model.Backward(problem.for_logprobs, problem.for_entropies, absl::MakeSpan(twice)).ok());
+  }
   for (size_t i = 0; i < twice.size(); ++i) EXPECT_NEAR(twice[i], 2 * once[i], 1e-12 * (1 + std::abs(once[i])));
 }
 

@@ -82,7 +82,8 @@ inline absl::Status CheckScoreArguments(const ModelShape& shape, const PackedSeq
 
 template <typename Real>
 int64_t Transformer<Real>::State::HeadChunk() const {
-  return std::max(internal::kMinimumHeadChunk, internal::kLogitsAtOnce / vocabulary_width());
+  // Of the whole vocabulary, so that all ranks take the same chunks.
+  return std::max(internal::kMinimumHeadChunk, internal::kLogitsAtOnce / internal::RoundUpToPanel(whole.vocabulary));
 }
 
 template <typename Real>
@@ -115,7 +116,59 @@ template <typename Real>
 void Transformer<Real>::State::ScoredLogits(int64_t begin, int64_t end) {
   head_rows.clear();
   for (int64_t i = begin; i < end; ++i) head_rows.push_back(positions[i].row);
-  HeadLogits(head_rows.data(), end - begin, logits.Reserve((end - begin) * vocabulary_width()));
+  const int64_t width = vocabulary_width();
+  Real* const chunk = logits.Reserve((end - begin) * width);
+  HeadLogits(head_rows.data(), end - begin, chunk);
+  Split(parallel, end - begin, 16, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int32_t set = positions[begin + i].legal_set;
+      if (set >= 0) internal::KeepLegal(legal_sets[set], vocabulary_begin, shape.vocabulary, chunk + i * width);
+    }
+  });
+}
+
+template <typename Real>
+void Transformer<Real>::State::ScoreChunk(int64_t begin, int64_t end, PositionScores<Real>* scores) {
+  const int64_t count = end - begin;
+  head_maxima.resize(static_cast<size_t>(count));
+  head_sums.resize(static_cast<size_t>(3 * count));
+  const auto inverse = [&](int64_t i) { return Real(1) / static_cast<Real>(positions[begin + i].temperature); };
+  const auto row = [&](int64_t i) { return logits.data() + i * vocabulary_width(); };
+  const auto find_maximum = [&](int64_t i) {
+    head_maxima[i] = kernels->softmax_max(row(i), shape.vocabulary, inverse(i));
+  };
+  const auto add_up = [&](int64_t i) {
+    Real* const sums = &head_sums[3 * i];
+    kernels->softmax_sums(row(i), shape.vocabulary, sum_blocks, inverse(i), head_maxima[i], &sums[0], &sums[1]);
+    const int64_t target = LocalTarget(positions[begin + i]);
+    sums[2] = target >= 0 ? row(i)[target] : Real(0);
+  };
+  const auto finish = [&](int64_t i) {
+    const Real* const sums = &head_sums[3 * i];
+    const internal::SoftmaxSummary<Real> summary = kernels->summary_of_sums(head_maxima[i], sums[0], sums[1]);
+    summaries[begin + i] = summary;
+    // The very operations of log_probabilities, for one id.
+    scores->logprobs[begin + i] = (sums[2] * inverse(i) - summary.max) - summary.log_sum;
+    scores->entropies[begin + i] = summary.entropy;
+  };
+  const auto for_all = [&](const auto& body) {
+    Split(parallel, count, 16, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) body(i);
+    });
+  };
+  if (shard_exchange.size() == 1) {
+    for_all([&](int64_t i) {
+      find_maximum(i);
+      add_up(i);
+      finish(i);
+    });
+    return;
+  }
+  for_all(find_maximum);
+  shard_exchange.MaxAll(head_maxima.data(), count);
+  for_all(add_up);
+  shard_exchange.SumAll(head_sums.data(), 3 * count);
+  for_all(finish);
 }
 
 template <typename Real>
@@ -123,7 +176,7 @@ absl::Status Transformer<Real>::Score(const PackedSequences& sequences, absl::Sp
                                       absl::Span<const std::vector<int32_t>> legal_sets, bool keep_activations,
                                       PositionScores<Real>* scores) {
   State& s = *state_;
-  LEEWAY_RETURN_IF_ERROR(internal::CheckScoreArguments(s.shape, sequences, positions, legal_sets));
+  LEEWAY_RETURN_IF_ERROR(internal::CheckScoreArguments(s.whole, sequences, positions, legal_sets));
   internal::RowTable<Real>& rows = s.rows;
   rows.Clear();
   s.keep = keep_activations;
@@ -153,10 +206,11 @@ absl::Status Transformer<Real>::Score(const PackedSequences& sequences, absl::Sp
   s.final_stream.Reserve(row_count * s.hidden_width());
   if (keep_activations) {
     const int64_t kept = row_count * s.shape.layers;
-    s.kept_stream.Reserve(kept * s.hidden_width());
+    const int64_t kept_stream_values = s.OwnRows(row_count).count * s.shape.layers * s.hidden_width();
+    s.kept_stream.Reserve(kept_stream_values);
     s.kept_qkv.Reserve(kept * s.attention.qkv_width());
     s.kept_attention.Reserve(kept * s.attention.query_width());
-    s.kept_middle.Reserve(kept * s.hidden_width());
+    s.kept_middle.Reserve(kept_stream_values);
     s.kept_gate_up.Reserve(kept * 2 * s.intermediate_width());
     if (s.shape.has_qk_norm()) {
       s.kept_raw_queries.Reserve(kept * s.attention.query_width());
@@ -165,6 +219,7 @@ absl::Status Transformer<Real>::Score(const PackedSequences& sequences, absl::Sp
   }
   s.ForBlocks(
       [&s](const internal::RowBlock& block, int64_t part, ParallelFor* inner) { s.ForwardBlock(block, part, inner); });
+  s.shard_exchange.GatherRows(s.final_stream.data(), row_count, s.hidden_width());
 
   s.positions.assign(positions.begin(), positions.end());
   s.legal_sets.assign(legal_sets.begin(), legal_sets.end());
@@ -175,20 +230,9 @@ absl::Status Transformer<Real>::Score(const PackedSequences& sequences, absl::Sp
   for (int64_t begin = 0; begin < count; begin += s.HeadChunk()) {
     const int64_t end = std::min(count, begin + s.HeadChunk());
     s.ScoredLogits(begin, end);
-    State::Split(s.parallel, end - begin, 16, [&](int64_t first, int64_t last) {
-      for (int64_t i = begin + first; i < begin + last; ++i) {
-        const ScoredPosition& position = positions[i];
-        Real* row = s.logits.data() + (i - begin) * s.vocabulary_width();
-        if (position.legal_set >= 0) internal::KeepLegal<Real>(legal_sets[position.legal_set], s.shape.vocabulary, row);
-        const Real inverse = Real(1) / static_cast<Real>(position.temperature);
-        internal::SoftmaxSummary<Real>& summary = s.summaries[i];
-        s.kernels->softmax_summary(row, s.shape.vocabulary, inverse, &summary);
-        // The very operations of log_probabilities, for one id.
-        scores->logprobs[i] = (row[position.target] * inverse - summary.max) - summary.log_sum;
-        scores->entropies[i] = summary.entropy;
-      }
-    });
+    s.ScoreChunk(begin, end, scores);
   }
+  LEEWAY_RETURN_IF_ERROR(s.shard_exchange.status());
   s.has_activations = keep_activations;
   return absl::OkStatus();
 }

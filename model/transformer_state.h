@@ -20,6 +20,7 @@
 #include "model/kernels/kernels.h"
 #include "model/kernels/packed_matrix.h"
 #include "model/key_value_cache.h"
+#include "model/shard_exchange.h"
 #include "model/transformer.h"
 
 namespace leeway {
@@ -106,15 +107,15 @@ struct BlockScratch {
   Buffer<Real> scores;
 };
 
-// -infinity for every logit that is not in `legal` (ascending; empty = all are).
+// -infinity for every one of the logits of ids [first_id, first_id + count) that is not in `legal` (ascending).
 template <typename Real>
-void KeepLegal(absl::Span<const int32_t> legal, int64_t count, Real* logits) {
-  if (legal.empty()) return;
+void KeepLegal(absl::Span<const int32_t> legal, int64_t first_id, int64_t count, Real* logits) {
   constexpr Real kForbidden = -std::numeric_limits<Real>::infinity();
   int64_t next = 0;
-  for (const int32_t id : legal) {
-    std::fill(logits + next, logits + id, kForbidden);
-    next = id + 1;
+  for (auto id = std::lower_bound(legal.begin(), legal.end(), first_id); id != legal.end() && *id < first_id + count;
+       ++id) {
+    std::fill(logits + next, logits + (*id - first_id), kForbidden);
+    next = *id - first_id + 1;
   }
   std::fill(logits + next, logits + count, kForbidden);
 }
@@ -130,7 +131,7 @@ struct LayerOffsets {
 
 template <typename Real>
 struct Transformer<Real>::State {
-  State(const ModelShape& model_shape, ParallelFor* parallel_for);
+  State(const ModelShape& model_shape, ParallelFor* parallel_for, const TensorParallel& tensor_parallel);
 
   // Widths of padded rows.
   int64_t hidden_width() const { return internal::RoundUpToPanel(shape.hidden); }
@@ -174,11 +175,29 @@ struct Transformer<Real>::State {
   int64_t HeadChunk() const;
   // Logits of scored positions [begin, end) into `logits`, restricted to their legal sets.
   void ScoredLogits(int64_t begin, int64_t end);
+  // The target's place among this rank's logits; -1 = another rank has it.
+  int64_t LocalTarget(const ScoredPosition& position) const {
+    const int64_t local = position.target - vocabulary_begin;
+    return local >= 0 && local < shape.vocabulary ? local : -1;
+  }
+  // Scores of positions [begin, end), whose logits are there.
+  void ScoreChunk(int64_t begin, int64_t end, PositionScores<Real>* scores);
 
   // Backward pass, see transformer_backward.cc.
   void PrepareTransposed();
   void BackwardHead(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
                     Real* gradients);
+  // A block's norm as in the forward pass, from the stream's own rows [own rows of all blocks] to all of the block's
+  // rows of backward_normed; inverse_norms by own row.
+  void NormAgain(ParallelFor* inner, const internal::RowBlock& block, const Real* stream, const Real* weight);
+  // Once d_normed holds this rank's part of the gradient behind a norm: d_in = d_out + the gradient before it, in the
+  // block's own rows.
+  void BackwardNorm(ParallelFor* inner, const internal::RowBlock& block, const Real* stream, const Real* weight,
+                    const Real* d_out, Real* d_in);
+  // Adds a layer norm's weight gradient, of the own rows; norm counts attention and mlp norms from layer 0 on.
+  void AddNormGradient(const Real* stream, int64_t norm, Real* gradient);
+  // The last part of it: where every rank saw its own rows or heads only.
+  void SumNormGradients(Real* gradients);
   void BackwardMlp(int64_t layer, Real* gradients);
   void BackwardAttention(int64_t layer, Real* gradients);
   // Through the norms of queries and keys, in d_qkv; what their weights' gradients need goes to d_queries, d_keys and
@@ -186,7 +205,15 @@ struct Transformer<Real>::State {
   void BackwardHeadNorms(int64_t layer, int64_t row_begin, int64_t row_end);
   void BackwardEmbedding(Real* gradients);
 
-  ModelShape shape;
+  // The rows of a block of `count` rows whose residual stream is here: all of them, or this rank's part with sequence
+  // parallelism (there is one block then, which begins at row 0).
+  internal::RowRange OwnRows(int64_t count) const { return shard_exchange.OwnRows(count); }
+
+  ModelShape whole;
+  internal::ShardExchange<Real> shard_exchange;
+  ModelShape shape;              // of this rank's share
+  int64_t vocabulary_begin = 0;  // first id of the share
+  int64_t sum_blocks = 4;        // of the four blocks of each split sum, how many are here
   ParallelFor* parallel;
   const internal::Kernels<Real>* kernels;
   internal::AttentionShape attention;
@@ -228,7 +255,7 @@ struct Transformer<Real>::State {
   std::vector<Real*> tile_pointers;                   // of Score's own tiles, sequence by sequence
   internal::Buffer<Real> tiles;
   internal::Buffer<Real> final_stream;  // [rows][hidden_width]
-  internal::Buffer<Real> kept_stream;   // [layers][rows][hidden_width]
+  internal::Buffer<Real> kept_stream;   // [layers][own rows][hidden_width]
   internal::Buffer<Real> kept_qkv;
   internal::Buffer<Real> kept_attention;
   internal::Buffer<Real> kept_middle;
@@ -243,6 +270,8 @@ struct Transformer<Real>::State {
   std::vector<ScoredPosition> positions;
   std::vector<std::vector<int32_t>> legal_sets;
   std::vector<internal::SoftmaxSummary<Real>> summaries;
+  std::vector<Real> head_maxima;  // by position of a chunk
+  std::vector<Real> head_sums;    // [chunk] x {sum, weighted sum, target's logit}
 
   // Backward.
   internal::Buffer<Real> d_stream;  // [rows][hidden_width]
@@ -258,6 +287,10 @@ struct Transformer<Real>::State {
   internal::Buffer<Real> d_keys;
   internal::Buffer<Real> query_inverses;
   internal::Buffer<Real> key_inverses;
+  // Gradients of those norms over this rank's heads, summed over ranks at the end.
+  std::vector<Real> head_norm_gradients;  // [2 * layers][head_dim]: queries, keys of each layer
+  // With sequence parallelism: gradients of the layers' norms over this rank's rows, summed over ranks at the end.
+  std::vector<Real> norm_gradients;  // [2 * layers][hidden]
 };
 
 }  // namespace leeway

@@ -301,11 +301,11 @@ TEST(TransformerTest, EmptyCallsAreFine) {
   PositionScores<float> scores;
   ASSERT_TRUE(model.Score(PackedSequences{}, {}, {}, true, &scores).ok());
   std::vector<float> gradients(flat.size(), 0);
-  model.Backward({}, {}, absl::MakeSpan(gradients));
+  ASSERT_TRUE(model.Backward({}, {}, absl::MakeSpan(gradients)).ok());
   PackedSequences with_empty = RandomSequences(shape, {0, 3, 0}, 1);
   ASSERT_TRUE(model.Score(with_empty, NextTokenPositions(with_empty), {}, true, &scores).ok());
   EXPECT_EQ(scores.logprobs.size(), 2u);
-  model.Backward(std::vector<float>(2, 1), std::vector<float>(2, 0), absl::MakeSpan(gradients));
+  ASSERT_TRUE(model.Backward(std::vector<float>(2, 1), std::vector<float>(2, 0), absl::MakeSpan(gradients)).ok());
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ class SupervisedPass {
       for (float logprob : scores_.logprobs) loss -= logprob / static_cast<double>(targets);
       by_logprob_.assign(batch.positions.size(), static_cast<float>(-1.0 / static_cast<double>(targets)));
       by_entropy_.assign(batch.positions.size(), 0.0f);
-      model_->Backward(by_logprob_, by_entropy_, gradients);
+      LEEWAY_RETURN_IF_ERROR(model_->Backward(by_logprob_, by_entropy_, gradients));
       batch = ExampleBatch();
     }
     return loss;

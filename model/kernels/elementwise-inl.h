@@ -141,9 +141,6 @@ void SwiGluBackward(const Real* gate_up, const Real* dy, int64_t rows, int64_t w
   }
 }
 
-// The vocabulary's 4 blocks, as a vocabulary-parallel head would hold them.
-LEEWAY_INLINE int64_t BlockBegin(int64_t count, int64_t block) { return count * block / 4; }
-
 // Calls body(vector of logits * inverse_temperature, index) over [begin, end); lanes beyond the end hold -infinity.
 template <typename Real, typename Body>
 LEEWAY_INLINE void ForLogits(const Real* logits, int64_t begin, int64_t end, Real inverse_temperature, Body body) {
@@ -160,35 +157,52 @@ LEEWAY_INLINE void ForLogits(const Real* logits, int64_t begin, int64_t end, Rea
 }
 
 template <typename Real>
-void SoftmaxSummaryOf(const Real* logits, int64_t count, Real inverse_temperature, SoftmaxSummary<Real>* summary) {
+Real SoftmaxMax(const Real* logits, int64_t count, Real inverse_temperature) {
   Vec<Real> highest = Set1(-static_cast<Real>(__builtin_inf()));
   ForLogits(logits, 0, count, inverse_temperature,
             [&](const Vec<Real>& z, int64_t) LEEWAY_LAMBDA { highest = Max(z, highest); });
-  const Real max = JoinMax(highest);
+  return JoinMax(highest);
+}
+
+template <typename Real>
+void SoftmaxSums(const Real* logits, int64_t count, int64_t blocks, Real inverse_temperature, Real max, Real* sum,
+                 Real* weighted_sum) {
   const Vec<Real> max_vector = Set1(max);
   // A forbidden logit adds exp(-infinity) = 0 to the sum, and must add 0, not 0 * infinity, to the entropy.
   const Vec<Real> floor = Set1(Real(-1e30));
-  Real sums[4];
-  Real weighted[4];
-  for (int block = 0; block < 4; ++block) {
-    Vec<Real> sum = Set1(Real(0));
-    Vec<Real> weighted_sum = Set1(Real(0));
-    ForLogits(logits, BlockBegin(count, block), BlockBegin(count, block + 1), inverse_temperature,
+  // Blocks that are elsewhere add nothing.
+  Real sums[4] = {};
+  Real weighted[4] = {};
+  for (int64_t block = 0; block < blocks; ++block) {
+    Vec<Real> block_sum = Set1(Real(0));
+    Vec<Real> block_weighted = Set1(Real(0));
+    ForLogits(logits, count * block / blocks, count * (block + 1) / blocks, inverse_temperature,
               [&](const Vec<Real>& z, int64_t) LEEWAY_LAMBDA {
                 const Vec<Real> below = z - max_vector;
                 const Vec<Real> e = Exp(below);
-                sum = sum + e;
-                weighted_sum = Fma(e, Max(floor, below), weighted_sum);
+                block_sum = block_sum + e;
+                block_weighted = Fma(e, Max(floor, below), block_weighted);
               });
-    sums[block] = JoinSum(sum);
-    weighted[block] = JoinSum(weighted_sum);
+    sums[block] = JoinSum(block_sum);
+    weighted[block] = JoinSum(block_weighted);
   }
-  const Real total = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-  const Real weighted_total = (weighted[0] + weighted[1]) + (weighted[2] + weighted[3]);
-  summary->max = max;
-  summary->log_sum = static_cast<Real>(Log(static_cast<double>(total)));
-  // H = -sum p log p, log p = below - log_sum.
-  summary->entropy = summary->log_sum - weighted_total / total;
+  *sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  *weighted_sum = (weighted[0] + weighted[1]) + (weighted[2] + weighted[3]);
+}
+
+template <typename Real>
+SoftmaxSummary<Real> SummaryOfSums(Real max, Real sum, Real weighted_sum) {
+  const Real log_sum = static_cast<Real>(Log(static_cast<double>(sum)));
+  // H = -sum p log p, log p = (z - max) - log_sum.
+  return {max, log_sum, log_sum - weighted_sum / sum};
+}
+
+template <typename Real>
+void SoftmaxSummaryOf(const Real* logits, int64_t count, Real inverse_temperature, SoftmaxSummary<Real>* summary) {
+  const Real max = SoftmaxMax(logits, count, inverse_temperature);
+  Real sum, weighted_sum;
+  SoftmaxSums(logits, count, 4, inverse_temperature, max, &sum, &weighted_sum);
+  *summary = SummaryOfSums(max, sum, weighted_sum);
 }
 
 // Stores the first `count` (1 to 16) lanes.
@@ -229,7 +243,7 @@ void SoftmaxGradient(Real* logits, int64_t count, Real inverse_temperature, cons
     const Vec<Real> weight = Fma(for_entropy, logprob + entropy, for_logprob);
     StoreFirst(p * weight * scale, count - i, logits + i);
   });
-  logits[target] += logprob_gradient * inverse_temperature;
+  if (target >= 0) logits[target] += logprob_gradient * inverse_temperature;
 }
 
 template <typename Real>

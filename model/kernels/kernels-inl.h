@@ -29,6 +29,9 @@ constexpr Kernels<Real> MakeTable() {
   table.swiglu = &SwiGlu<Real>;
   table.swiglu_backward = &SwiGluBackward<Real>;
   table.softmax_summary = &SoftmaxSummaryOf<Real>;
+  table.softmax_max = &SoftmaxMax<Real>;
+  table.softmax_sums = &SoftmaxSums<Real>;
+  table.summary_of_sums = &SummaryOfSums<Real>;
   table.log_probabilities = &LogProbabilities<Real>;
   table.softmax_gradient = &SoftmaxGradient<Real>;
   table.exponential = &Exponential<Real>;

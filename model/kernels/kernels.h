@@ -54,8 +54,8 @@ struct SoftmaxSummary {
 template <typename Real>
 struct Kernels {
   // y[rows][panels of columns panel_begin..panel_end) = x[rows][k] times packed weights. k_blocks = 1: one chain over k
-  // for every element; 4: four chains over [k*i/4, k*(i+1)/4), joined (b0+b1)+(b2+b3). An element depends on its row
-  // and column only.
+  // for every element; 4: four chains over [k*i/4, k*(i+1)/4), joined (b0+b1)+(b2+b3); 2: two chains over halves, as a
+  // rank that holds two of the four has them. An element depends on its row and column only.
   void (*product)(const Real* x, int64_t x_stride, int64_t rows, const Real* packed, int64_t k, int64_t k_blocks,
                   int64_t panel_begin, int64_t panel_end, Real* y, int64_t y_stride);
 
@@ -109,9 +109,17 @@ struct Kernels {
   // Softmax of logits * inverse_temperature over `count` logits, in 4 fixed blocks joined (b0+b1)+(b2+b3); -infinity =
   // not allowed.
   void (*softmax_summary)(const Real* logits, int64_t count, Real inverse_temperature, SoftmaxSummary<Real>* summary);
+  // The same for a rank that holds `blocks` (1, 2 or 4) of the four: the largest logit * inverse_temperature, then,
+  // given the largest of all ranks, the rank's sums of exp and of exp * log exp. summary_of_sums makes the summary of
+  // the sums.
+  Real (*softmax_max)(const Real* logits, int64_t count, Real inverse_temperature);
+  void (*softmax_sums)(const Real* logits, int64_t count, int64_t blocks, Real inverse_temperature, Real max, Real* sum,
+                       Real* weighted_sum);
+  SoftmaxSummary<Real> (*summary_of_sums)(Real max, Real sum, Real weighted_sum);
   // In place: logits to log-probabilities.
   void (*log_probabilities)(Real* logits, int64_t count, Real inverse_temperature, const SoftmaxSummary<Real>& summary);
-  // In place: logits to gradients of logprob_gradient * logprob(target) + entropy_gradient * entropy.
+  // In place: logits to gradients of logprob_gradient * logprob(target) + entropy_gradient * entropy; target -1 = not
+  // among these logits.
   void (*softmax_gradient)(Real* logits, int64_t count, Real inverse_temperature, const SoftmaxSummary<Real>& summary,
                            int64_t target, Real logprob_gradient, Real entropy_gradient);
 

@@ -157,10 +157,10 @@ void Product(const Real* x, int64_t x_stride, int64_t rows, const Real* packed, 
         TileTarget<Real> joined = added;
         joined.join = third;
         joined.join_stride = third_stride;
-        const int64_t ends[5] = {0, k / 4, k * 2 / 4, k * 3 / 4, k};
         const TileTarget<Real> targets[4] = {whole, added, {third, third_stride, false, nullptr, 0}, joined};
-        for (int block = 0; block < 4; ++block) {
-          run(x_tile + ends[block], x_stride, w + ends[block] * kLanes, panel_size, ends[block + 1] - ends[block],
+        for (int64_t block = 0; block < k_blocks; ++block) {
+          const int64_t begin = k * block / k_blocks;
+          run(x_tile + begin, x_stride, w + begin * kLanes, panel_size, k * (block + 1) / k_blocks - begin,
               targets[block]);
         }
       }

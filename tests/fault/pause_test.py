@@ -24,7 +24,8 @@ PACE = "trainer_before_optimizer=delay:20"
 
 def common():
     return [f"trainer.steps={STEPS}", "checkpoint.every=10", "eval.every=0", "staleness.budget=0", "rollout.workers=2",
-            f"queue.worker_lease={arguments.lease}", "weights.timeout=2"]
+            # A silent worker is to be lost by its lease, not by the trainer's publish.
+            f"queue.worker_lease={arguments.lease}", f"weights.timeout={2 * arguments.lease}"]
 
 
 @functools.cache

@@ -167,7 +167,7 @@ TEST_P(ModelParityTest, GradientsEqualAutograd) {
   PositionScores<double> scores;
   ASSERT_TRUE(model.Score(sequences, positions, legal_sets, true, &scores).ok());
   std::vector<double> gradients(flat.size(), 0.0);
-  model.Backward(for_logprobs, for_entropies, absl::MakeSpan(gradients));
+  ASSERT_TRUE(model.Backward(for_logprobs, for_entropies, absl::MakeSpan(gradients)).ok());
 
   const TorchModel torch(shape, flat);
   at::Tensor objective;

@@ -57,7 +57,7 @@ absl::Status GradientPass<Real>::Run(const TrainBatch& batch, const UpdateRange&
     LEEWAY_RETURN_IF_ERROR(EvaluateObjective(options_, update.normaliser, input, sums, &d_logprob_, &d_entropy_));
     logprob_gradients_.assign(d_logprob_.begin(), d_logprob_.end());
     entropy_gradients_.assign(d_entropy_.begin(), d_entropy_.end());
-    model_->Backward(logprob_gradients_, entropy_gradients_, gradients);
+    LEEWAY_RETURN_IF_ERROR(model_->Backward(logprob_gradients_, entropy_gradients_, gradients));
   }
   return absl::OkStatus();
 }

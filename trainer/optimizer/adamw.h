@@ -1,8 +1,8 @@
 #ifndef LEEWAY_TRAINER_OPTIMIZER_ADAMW_H_
 #define LEEWAY_TRAINER_OPTIMIZER_ADAMW_H_
 
-// AdamW over the flat parameter vector. Everything is elementwise or summed in fixed blocks, so the bits do not depend
-// on threads.
+// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv 1711.05101), elementwise: neither
+// threads nor the way in which parameters are cut into parts change a bit.
 
 #include <cstdint>
 #include <vector>
@@ -10,62 +10,78 @@
 #include "absl/types/span.h"
 #include "base/executor.h"
 #include "model/shape.h"
-#include "trainer/config_problem.h"
-#include "trainer/optimizer/learning_rate.h"
+#include "trainer/optimizer/global_norm.h"
+#include "trainer/optimizer/optimizer.h"
+#include "trainer/optimizer/optimizer_options.h"
 
 namespace leeway {
 
-struct OptimizerOptions {
-  LearningRateSchedule schedule;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  // Decoupled: parameters shrink by learning_rate * weight_decay before the step. One-dimensional parameters (the
-  // norms) do not decay.
-  double weight_decay = 0.0;
-  // Gradients whose global L2 norm is larger are scaled down to it. 0 = never.
-  double max_grad_norm = 1.0;
-};
-
-// Keys are "optimizer.<field>". Empty = usable.
-std::vector<ConfigProblem> OptimizerProblems(const OptimizerOptions& options);
-
-// L2 norm over all gradients: sums of squares in double, per block of 4,096 elements, blocks added in order.
-double GlobalNorm(absl::Span<const float> gradients, ParallelFor* parallel);
-
-// State: first and second moment per parameter and the number of updates made. One caller at a time.
-class AdamW {
+// State: first and second moment per element, parts back to back, and the number of updates made.
+template <typename Real>
+class BasicAdamW : public Optimizer<Real> {
  public:
   struct State {
-    std::vector<float> first_moment;
-    std::vector<float> second_moment;
+    std::vector<Real> first_moment;
+    std::vector<Real> second_moment;
     int64_t updates = 0;
   };
 
   // Zero state. `parallel` outlives the object.
-  AdamW(const OptimizerOptions& options, const std::vector<ParameterInfo>& layout, ParallelFor* parallel);
+  BasicAdamW(const OptimizerOptions& options, absl::Span<const OptimizerPart> parts, ParallelFor* parallel);
+  // For whole parameters.
+  BasicAdamW(const OptimizerOptions& options, const std::vector<ParameterInfo>& layout, ParallelFor* parallel);
 
-  // One update of `parameters` in place with gradients * gradient_scale. REQUIRES: sizes as in the layout.
-  void Step(double learning_rate, double gradient_scale, absl::Span<const float> gradients,
-            absl::Span<float> parameters);
+  void Begin(double learning_rate, double gradient_scale) override;
+  absl::Status Update(absl::Span<const PartUpdate<Real>> parts) override;
+
+  // One update of all parts, whose gradients and values lie back to back. REQUIRES: sizes as in the layout.
+  void Step(double learning_rate, double gradient_scale, absl::Span<const Real> gradients, absl::Span<Real> parameters);
+
+  int64_t updates() const override { return state_.updates; }
+  void set_updates(int64_t updates) override { state_.updates = updates; }
+  std::vector<PartState<Real>> PartStates() override;
+  int64_t state_bytes() const override { return 2 * total_ * static_cast<int64_t>(sizeof(Real)); }
 
   const State& state() const { return state_; }
   // REQUIRES: sizes as in the layout.
   void set_state(State state);
 
  private:
-  // A run of the flat vector that either decays or does not.
-  struct Segment {
-    int64_t begin = 0;
-    int64_t end = 0;
+  // Constants of one update, folded in double.
+  struct Constants {
+    Real scale = 1;
+    Real beta1 = 0;
+    Real one_minus_beta1 = 0;
+    Real beta2 = 0;
+    Real one_minus_beta2 = 0;
+    Real step_size = 0;     // learning_rate / (1 - beta1^k)
+    Real inverse_root = 0;  // 1 / sqrt(1 - beta2^k)
+    Real epsilon = 0;
+    Real keep = 1;  // 1 - learning_rate * weight_decay
+  };
+  struct Part {
+    int64_t offset = 0;  // into the moments
+    int64_t count = 0;
     bool decays = false;
   };
 
+  static void UpdateElements(const Constants& c, int64_t count, const Real* gradients, Real* first, Real* second,
+                             Real* values);
+  void UpdateRange(int64_t offset, int64_t count, bool decays, const Real* gradients, Real* values);
+
   const OptimizerOptions options_;
-  std::vector<Segment> segments_;
   ParallelFor* const parallel_;
+  std::vector<Part> parts_;
+  int64_t total_ = 0;  // elements
   State state_;
+  Constants constants_;
+  Real keep_ = 1;  // of parameters that decay
 };
+
+using AdamW = BasicAdamW<float>;
+
+extern template class BasicAdamW<float>;
+extern template class BasicAdamW<double>;
 
 }  // namespace leeway
 

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace leeway {
@@ -88,30 +87,42 @@ TEST(AdamWTest, ThreadsChangeNoBit) {
   EXPECT_EQ(x, y);
 }
 
-TEST(GlobalNormTest, IsTheL2NormOfEverything) {
+// Cutting parameters into parts, in any grouping of calls, is the same update to the bit.
+template <typename Real>
+void ExpectPartsEqualTheWhole() {
+  OptimizerOptions options;
+  options.weight_decay = 0.1;
   ParallelFor parallel(1);
-  EXPECT_EQ(GlobalNorm(std::vector<float>{3, 0, -4}, &parallel), 5.0);
-  EXPECT_EQ(GlobalNorm({}, &parallel), 0.0);
-  const std::vector<float> ones(10'001, 1.0f);
-  EXPECT_DOUBLE_EQ(GlobalNorm(ones, &parallel), std::sqrt(10'001.0));
-  EXPECT_TRUE(std::isnan(GlobalNorm(std::vector<float>{1, NAN}, &parallel)));
-  // Squares beyond float's range.
-  EXPECT_DOUBLE_EQ(GlobalNorm(std::vector<float>{1e30f, 0}, &parallel), static_cast<double>(1e30f));
+  BasicAdamW<Real> whole(options, Layout(), &parallel);
+  const std::vector<ParameterInfo> layout = Layout();
+  const OptimizerPart parts[] = {{layout[0], 1, 2}, {layout[1], 0, 1}, {layout[2], 0, 0}};
+  BasicAdamW<Real> shard(options, parts, &parallel);
+  std::vector<Real> expected(9), actual;
+  for (int i = 0; i < 9; ++i) expected[i] = Real{1} / (i + 3);
+  actual = expected;
+  for (int step = 1; step <= 3; ++step) {
+    std::vector<Real> gradients(9);
+    for (int i = 0; i < 9; ++i) gradients[i] = Real{1} / (i * step + 7) - Real{0.1};
+    whole.Step(1e-2, 0.7, gradients, absl::MakeSpan(expected));
+    shard.Begin(1e-2, 0.7);
+    const PartUpdate<Real> last[] = {{2, nullptr, nullptr}, {1, gradients.data() + 4, actual.data() + 4}};
+    const PartUpdate<Real> first[] = {{0, gradients.data() + 2, actual.data() + 2}};
+    ASSERT_TRUE(shard.Update(last).ok());
+    ASSERT_TRUE(shard.Update(first).ok());
+  }
+  for (int i : {2, 3, 4}) EXPECT_EQ(actual[i], expected[i]) << i;
+  EXPECT_EQ(shard.state_bytes(), static_cast<int64_t>(6 * sizeof(Real)));
+  const std::vector<PartState<Real>> states = shard.PartStates();
+  ASSERT_EQ(states.size(), 6u);
+  EXPECT_EQ(states[1].part, 0);
+  EXPECT_EQ(std::string(states[1].name), "second_moment");
+  EXPECT_EQ(states[1].values[1], whole.state().second_moment[3]);
+  EXPECT_EQ(shard.updates(), 3);
 }
 
-TEST(OptimizerProblemsTest, ListsEverythingAtOnce) {
-  EXPECT_TRUE(OptimizerProblems(OptimizerOptions()).empty());
-  OptimizerOptions options;
-  options.schedule.peak = -1;
-  options.schedule.kind = ScheduleKind::kCosine;
-  options.schedule.warmup_steps = 10;
-  options.schedule.total_steps = 10;
-  options.beta1 = 1;
-  options.max_grad_norm = NAN;
-  std::vector<std::string> keys;
-  for (const ConfigProblem& problem : OptimizerProblems(options)) keys.push_back(problem.key);
-  EXPECT_THAT(keys, ::testing::ElementsAre("optimizer.learning_rate", "optimizer.warmup_steps", "optimizer.beta1",
-                                           "optimizer.max_grad_norm"));
+TEST(AdamWTest, PartsEqualTheWholeToTheBit) {
+  ExpectPartsEqualTheWhole<float>();
+  ExpectPartsEqualTheWhole<double>();
 }
 
 }  // namespace
