@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <utility>
@@ -195,9 +196,7 @@ struct OpenDirectory {
 // Reads config.json and the weight files' headers.
 absl::StatusOr<OpenDirectory> Open(const std::string& directory) {
   OpenDirectory open;
-  const std::string config_path = JoinPath(directory, kConfigFile);
-  LEEWAY_ASSIGN_OR_RETURN(const std::string text, RealFileSystem()->ReadFile(config_path));
-  LEEWAY_ASSIGN_OR_RETURN(open.config, ParseModelConfig(text, config_path));
+  LEEWAY_ASSIGN_OR_RETURN(open.config, ReadModelConfig(directory));
   LEEWAY_ASSIGN_OR_RETURN(open.shape, ShapeOf(open.config));
   LEEWAY_ASSIGN_OR_RETURN(const WeightIndex index, ReadIndex(directory));
   for (const std::string& name : index.files) {
@@ -269,6 +268,16 @@ absl::StatusOr<std::vector<float>> ReadParameters(const ModelShape& shape, absl:
     LEEWAY_RETURN_IF_ERROR(CopyWidened(array, absl::StrCat(holder.path(), ": ", info.name), flat.data() + info.offset));
   }
   return flat;
+}
+
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& directory) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(directory, error)) {
+    return absl::NotFoundError(absl::StrCat("no such folder: ", directory));
+  }
+  const std::string path = JoinPath(directory, kConfigFile);
+  LEEWAY_ASSIGN_OR_RETURN(const std::string text, RealFileSystem()->ReadFile(path));
+  return ParseModelConfig(text, path);
 }
 
 absl::Status CheckModelDirectory(const std::string& directory) {

@@ -41,6 +41,9 @@ std::vector<NamedTensor> ParameterTensors(const ModelShape& shape, absl::Span<co
 // type.
 absl::StatusOr<std::vector<float>> ReadParameters(const ModelShape& shape, absl::Span<const SafetensorsFile> files);
 
+// Reads config.json alone. NOT_FOUND: no such folder, or no such file in it. INVALID_ARGUMENT: see ParseModelConfig.
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& directory);
+
 // Reads config.json and model.safetensors, or the shards that model.safetensors.index.json lists, each tensor in the
 // one that the index names. NOT_FOUND: no such directory or files. INVALID_ARGUMENT, UNIMPLEMENTED: as above.
 absl::StatusOr<ModelDirectory> ReadModelDirectory(const std::string& directory);
