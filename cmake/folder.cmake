@@ -1,10 +1,13 @@
-# leeway_folder(NAME [DEPS target...] [TEST_DEPS target...])
+# leeway_folder(NAME [DEPS target...] [TEST_DEPS target...] [EXCLUDE regex])
 #   One folder = one library leeway::NAME of all its *.cc below (role mains `*_main.cc`, tests, benchmarks and `fake_*.cc` left
 #   out), one test binary NAME_test of all its *_test.cc, one test-only library leeway::NAME_fakes of its fake_*.cc.
-#   Sources are globbed so that adding a file never means editing a list.
+#   Sources are globbed so that adding a file never means editing a list. EXCLUDE: paths that belong to other targets.
 function(leeway_folder name)
-  cmake_parse_arguments(ARG "" "" "DEPS;TEST_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS;TEST_DEPS" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  if(ARG_EXCLUDE)
+    list(FILTER all EXCLUDE REGEX "${ARG_EXCLUDE}")
+  endif()
   set(tests ${all})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   set(fakes ${all})

@@ -12,8 +12,11 @@
 //
 // Failure: an operation that is not over within the communicator's timeout, or whose peer is gone, fails on every rank
 // that waits for it with the same code and a message that names operation, its number and the missing ranks
-// (DEADLINE_EXCEEDED, UNAVAILABLE), or the reason given to Abort (ABORTED). A failed communicator stays failed: every
-// later call returns the first error at once. Buffers hold nothing useful after a failure.
+// (DEADLINE_EXCEEDED, UNAVAILABLE), or the reason given to Abort (ABORTED). Ranks that call different operations get
+// FAILED_PRECONDITION, which names both; arguments that cannot be meant, INVALID_ARGUMENT, on all ranks. A failed
+// communicator stays failed: every later call returns the first error at once. Communicators that come from one another
+// by Split fail together, so that no rank is left waiting in another one of them. Buffers hold nothing useful after a
+// failure.
 
 #include <array>
 #include <cstdint>
@@ -47,6 +50,9 @@ struct CollectiveCounters {
   const PerOperation& of(Collective collective) const { return operations[static_cast<size_t>(collective)]; }
 };
 
+// The closed forms above, of one operation on an array of `array_bytes`, rounded down.
+int64_t RingBytesSent(Collective collective, int64_t array_bytes, int size);
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -68,14 +74,16 @@ class Communicator {
   // `output` gets the parts of all ranks, rank 0's first. `input` may be this rank's place in output.
   virtual absl::Status AllGather(DType dtype, const void* input, absl::Span<const int64_t> counts, void* output) = 0;
 
-  // Sends send_counts[r] elements to rank r and gets receive_counts[r] from it, both laid out by rank.
+  // Sends send_counts[r] elements to rank r and gets receive_counts[r] from it, both laid out by rank. input and output
+  // do not overlap. Counted as an array of what this rank sends, its own part included.
   virtual absl::Status AllToAll(DType dtype, const void* input, absl::Span<const int64_t> send_counts, void* output,
                                 absl::Span<const int64_t> receive_counts) = 0;
 
   // From `root` to all, in place.
   virtual absl::Status Broadcast(DType dtype, void* data, int64_t count, int root) = 0;
 
-  // Point to point; messages between two ranks arrive in the order sent.
+  // Point to point; messages between two ranks arrive in the order sent. Send may wait for the peer's Receive: two
+  // ranks that both send first wait until the timeout (AllToAll exchanges). A rank may not be its own peer.
   virtual absl::Status Send(DType dtype, const void* data, int64_t count, int peer) = 0;
   virtual absl::Status Receive(DType dtype, void* data, int64_t count, int peer) = 0;
 
@@ -86,7 +94,8 @@ class Communicator {
   // Operations on it and on this one may be in flight at the same time.
   virtual absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, std::string name) = 0;
 
-  // Ends the operation in flight, here and at the peers, and all later ones. Does not block.
+  // Ends the operation in flight, here and at the peers, and all later ones, also in communicators that come from this
+  // one by Split and in the one that it comes from. Does not block.
   virtual void Abort(absl::string_view reason) = 0;
 
   virtual CollectiveCounters counters() const = 0;

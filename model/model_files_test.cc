@@ -57,6 +57,8 @@ TEST_F(ModelFilesTest, ReadsBackWhatItWrote) {
 }
 
 TEST_F(ModelFilesTest, MissingFilesAreNamed) {
+  EXPECT_THAT(ReadError(), HasSubstr("no such folder: " + directory_));
+  ASSERT_TRUE(RealFileSystem()->CreateDirectory(directory_).ok());
   EXPECT_THAT(ReadError(), HasSubstr("config.json"));
   ASSERT_TRUE(WriteModelDirectory(RealFileSystem(), directory_, Model(internal::SmallShape())).ok());
   ASSERT_TRUE(RealFileSystem()->RemoveAll(JoinPath(directory_, "model.safetensors")).ok());

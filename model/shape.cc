@@ -99,4 +99,14 @@ std::vector<ParameterInfo> ParameterLayout(const ModelShape& shape) {
   return layout;
 }
 
+std::vector<ParameterUnit> ParameterUnits(const ModelShape& shape) {
+  const int64_t embedding = shape.vocabulary * shape.hidden;
+  const int64_t last = shape.hidden + (shape.tied_head ? 0 : embedding);
+  const int64_t layer = (shape.ParameterCount() - embedding - last) / shape.layers;
+  std::vector<ParameterUnit> units = {{0, embedding}};
+  for (int64_t i = 0; i < shape.layers; ++i) units.push_back({units.back().end, units.back().end + layer});
+  units.push_back({units.back().end, units.back().end + last});
+  return units;
+}
+
 }  // namespace leeway

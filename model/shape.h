@@ -49,6 +49,16 @@ struct ParameterInfo {
 // padding.
 std::vector<ParameterInfo> ParameterLayout(const ModelShape& shape);
 
+// A run of the flat order whose parameters are needed together: unit 0 is the embedding (a tied head with it), unit 1 +
+// l is layer l, the last one the final norm (an untied head with it). The grain in which parameters are gathered and
+// gradients reduced when ranks hold parts of them.
+struct ParameterUnit {
+  int64_t begin = 0;  // elements of the flat order
+  int64_t end = 0;
+  int64_t element_count() const { return end - begin; }
+};
+std::vector<ParameterUnit> ParameterUnits(const ModelShape& shape);
+
 }  // namespace leeway
 
 #endif  // LEEWAY_MODEL_SHAPE_H_

@@ -1,6 +1,8 @@
 #include "model/transformer.h"
 
 #include <cmath>
+#include <functional>
+#include <iterator>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -35,9 +37,9 @@ void AppendAngles(const ModelShape& shape, int64_t position, std::vector<Real>* 
 
 template <typename Real>
 Transformer<Real>::State::State(const ModelShape& model_shape, ParallelFor* parallel_for,
-                                const TensorParallel& tensor_parallel)
+                                const TransformerOptions& options)
     : whole(model_shape),
-      shard_exchange(tensor_parallel),
+      shard_exchange(options.tensor_parallel),
       shape(TensorShard(model_shape, shard_exchange.rank(), shard_exchange.size())),
       vocabulary_begin(VocabularyBegin(model_shape.vocabulary, shard_exchange.rank(), shard_exchange.size())),
       sum_blocks(4 / shard_exchange.size()),
@@ -46,35 +48,113 @@ Transformer<Real>::State::State(const ModelShape& model_shape, ParallelFor* para
       attention(internal::AttentionShapeOf(shape)),
       attention_scale(static_cast<Real>(1.0 / std::sqrt(static_cast<double>(model_shape.head_dim)))),
       epsilon(static_cast<Real>(model_shape.rms_epsilon)),
+      recompute(options.recompute),
+      units(ParameterUnits(shape)),
       scratch(static_cast<size_t>(parallel_for->threads())) {
   const std::vector<ParameterInfo> layout = ParameterLayout(shape);
-  size_t next = 0;
-  const auto take = [&] { return layout[next++].offset; };
-  embedding_offset = take();
-  for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    internal::LayerOffsets& o = offsets.emplace_back();
-    o.attention_norm = take();
-    o.query = take();
-    if (shape.has_qkv_bias()) o.query_bias = take();
-    if (shape.has_qk_norm()) o.query_norm = take();
-    o.key = take();
-    if (shape.has_qkv_bias()) o.key_bias = take();
-    if (shape.has_qk_norm()) o.key_norm = take();
-    o.value = take();
-    if (shape.has_qkv_bias()) o.value_bias = take();
-    for (int64_t* offset : {&o.output, &o.mlp_norm, &o.gate, &o.up, &o.down}) *offset = take();
+  internal::LayerOffsets& o = offsets;
+  size_t next = 1;
+  const auto take = [&](int64_t* offset) { *offset = layout[next++].offset - units[1].begin; };
+  take(&o.attention_norm);
+  take(&o.query);
+  if (shape.has_qkv_bias()) take(&o.query_bias);
+  if (shape.has_qk_norm()) take(&o.query_norm);
+  take(&o.key);
+  if (shape.has_qkv_bias()) take(&o.key_bias);
+  if (shape.has_qk_norm()) take(&o.key_norm);
+  take(&o.value);
+  if (shape.has_qkv_bias()) take(&o.value_bias);
+  for (int64_t* offset : {&o.output, &o.mlp_norm, &o.gate, &o.up, &o.down}) take(offset);
+}
+
+template <typename Real>
+void Transformer<Real>::State::MakeSlots(int64_t count) {
+  if (head.empty()) head.emplace_back(shape.vocabulary, shape.hidden);
+  norms.Reserve((1 + 2 * count) * hidden_width());
+  if (shape.has_qkv_bias()) qkv_biases.Reserve(count * attention.qkv_width());
+  if (shape.has_qk_norm()) head_norms.Reserve(2 * count * attention.head_dim_padded);
+  while (static_cast<int64_t>(layers.size()) < count) {
     layers.push_back({PackedMatrix<Real>(attention.qkv_width(), shape.hidden),
                       PackedMatrix<Real>(shape.hidden, attention.query_width()),
                       PackedMatrix<Real>(2 * intermediate_width(), shape.hidden),
                       PackedMatrix<Real>(shape.hidden, shape.intermediate)});
   }
-  final_norm_offset = take();
-  head_offset = shape.tied_head ? embedding_offset : take();
-  head.emplace_back(shape.vocabulary, shape.hidden);
-  embedding.Reserve(shape.vocabulary * hidden_width());
-  norms.Reserve((2 * shape.layers + 1) * hidden_width());
-  if (shape.has_qkv_bias()) qkv_biases.Reserve(shape.layers * attention.qkv_width());
-  if (shape.has_qk_norm()) head_norms.Reserve(2 * shape.layers * attention.head_dim_padded);
+}
+
+template <typename Real>
+void Transformer<Real>::State::PackLayer(int64_t layer, const Real* flat, ParallelFor* inner) {
+  const internal::LayerOffsets& o = offsets;
+  internal::LayerMatrices<Real>& m = layers[SlotOf(layer)];
+  const int64_t hidden = shape.hidden;
+  const int64_t head_dim = shape.head_dim;
+  const int64_t padded = attention.head_dim_padded;
+  // Heads are spread out to their padded stride; the padding stays zero.
+  const auto set_heads = [&](int64_t first, int64_t offset, int64_t heads) {
+    for (int64_t head = 0; head < heads; ++head) {
+      m.qkv.SetBlock((first + head) * padded, 0, flat + offset + head * head_dim * hidden, hidden, head_dim, hidden);
+    }
+  };
+  const std::function<void()> parts[] = {
+      [&] { set_heads(0, o.query, shape.heads); },
+      [&] {
+        set_heads(shape.heads, o.key, shape.key_value_heads);
+        set_heads(shape.heads + shape.key_value_heads, o.value, shape.key_value_heads);
+      },
+      [&] {
+        for (int64_t head = 0; head < shape.heads; ++head) {
+          m.output.SetBlock(0, head * padded, flat + o.output + head * head_dim, shape.heads * head_dim, hidden,
+                            head_dim);
+        }
+      },
+      [&] { m.gate_up.SetBlock(0, 0, flat + o.gate, hidden, shape.intermediate, hidden); },
+      [&] { m.gate_up.SetBlock(intermediate_width(), 0, flat + o.up, hidden, shape.intermediate, hidden); },
+      [&] { m.down.SetBlock(0, 0, flat + o.down, shape.intermediate, hidden, shape.intermediate); },
+  };
+  Split(inner, std::size(parts), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) parts[part]();
+  });
+  if (shape.has_qkv_bias()) {
+    const auto set_bias = [&](int64_t first, int64_t offset, int64_t heads) {
+      Real* const to = qkv_bias(layer) + first * padded;
+      for (int64_t head = 0; head < heads; ++head) {
+        std::copy_n(flat + offset + head * head_dim, head_dim, to + head * padded);
+      }
+    };
+    set_bias(0, o.query_bias, shape.heads);
+    set_bias(shape.heads, o.key_bias, shape.key_value_heads);
+    set_bias(shape.heads + shape.key_value_heads, o.value_bias, shape.key_value_heads);
+  }
+  if (shape.has_qk_norm()) {
+    std::copy_n(flat + o.query_norm, head_dim, query_norm(layer));
+    std::copy_n(flat + o.key_norm, head_dim, key_norm(layer));
+  }
+  std::copy_n(flat + o.attention_norm, hidden, attention_norm(layer));
+  std::copy_n(flat + o.mlp_norm, hidden, mlp_norm(layer));
+}
+
+template <typename Real>
+void Transformer<Real>::State::PackHead(const Real* flat) {
+  // Whole panels, so that threads write disjoint lines.
+  parallel->Run(head[0].panels(), 64, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * kPanel;
+    const int64_t last = std::min(end * kPanel, shape.vocabulary);
+    head[0].SetBlock(first, 0, flat + first * shape.hidden, shape.hidden, last - first, shape.hidden);
+  });
+}
+
+template <typename Real>
+absl::StatusOr<const Real*> Transformer<Real>::State::Acquire(int64_t unit, int64_t next) {
+  LEEWAY_ASSIGN_OR_RETURN(const absl::Span<const Real> values, stream->Acquire(unit, next));
+  LEEWAY_CHECK(static_cast<int64_t>(values.size()) == units[unit].element_count())
+      << values.size() << " values for unit " << unit << " of " << units[unit].element_count();
+  return values.data();
+}
+
+template <typename Real>
+absl::Status Transformer<Real>::State::LoadLayer(int64_t layer, int64_t next_unit) {
+  LEEWAY_ASSIGN_OR_RETURN(const Real* const flat, Acquire(1 + layer, next_unit));
+  PackLayer(layer, flat, parallel);
+  return absl::OkStatus();
 }
 
 template <typename Real>
@@ -86,8 +166,8 @@ void Transformer<Real>::State::PreparePositions(int64_t count) {
 }
 
 template <typename Real>
-Transformer<Real>::Transformer(const ModelShape& shape, ParallelFor* parallel, const TensorParallel& tensor_parallel)
-    : state_(std::make_unique<State>(shape, parallel, tensor_parallel)) {}
+Transformer<Real>::Transformer(const ModelShape& shape, ParallelFor* parallel, const TransformerOptions& options)
+    : state_(std::make_unique<State>(shape, parallel, options)) {}
 
 template <typename Real>
 Transformer<Real>::~Transformer() = default;
@@ -106,68 +186,42 @@ template <typename Real>
 void Transformer<Real>::SetParameters(absl::Span<const Real> flat) {
   State& s = *state_;
   LEEWAY_CHECK(static_cast<int64_t>(flat.size()) == s.shape.ParameterCount()) << flat.size();
-  const Real* p = flat.data();
-  const int64_t hidden = s.shape.hidden;
-  const int64_t width = s.hidden_width();
-  const int64_t head_dim = s.shape.head_dim;
-  const int64_t padded = s.attention.head_dim_padded;
-  const int64_t intermediate = s.shape.intermediate;
-  // Heads are spread out to their padded stride; the padding stays zero.
-  const auto set_heads = [&](PackedMatrix<Real>& matrix, int64_t first, int64_t offset, int64_t heads) {
-    for (int64_t head = 0; head < heads; ++head) {
-      matrix.SetBlock((first + head) * padded, 0, p + offset + head * head_dim * hidden, hidden, head_dim, hidden);
-    }
-  };
-  const auto set_bias = [&](int64_t layer, int64_t first, int64_t offset, int64_t heads) {
-    Real* to = s.qkv_biases.data() + layer * s.attention.qkv_width() + first * padded;
-    for (int64_t head = 0; head < heads; ++head)
-      std::copy_n(p + offset + head * head_dim, head_dim, to + head * padded);
-  };
-  const auto set_layers = [&](int64_t begin, int64_t end) {
+  LEEWAY_CHECK(s.stream == nullptr) << "the parameters are streamed";
+  s.MakeSlots(s.shape.layers);
+  s.parallel->Run(s.shape.layers, 1, [&](int64_t begin, int64_t end) {
     for (int64_t layer = begin; layer < end; ++layer) {
-      const internal::LayerOffsets& o = s.offsets[layer];
-      internal::LayerMatrices<Real>& m = s.layers[layer];
-      set_heads(m.qkv, 0, o.query, s.shape.heads);
-      set_heads(m.qkv, s.shape.heads, o.key, s.shape.key_value_heads);
-      set_heads(m.qkv, s.shape.heads + s.shape.key_value_heads, o.value, s.shape.key_value_heads);
-      if (s.shape.has_qkv_bias()) {
-        set_bias(layer, 0, o.query_bias, s.shape.heads);
-        set_bias(layer, s.shape.heads, o.key_bias, s.shape.key_value_heads);
-        set_bias(layer, s.shape.heads + s.shape.key_value_heads, o.value_bias, s.shape.key_value_heads);
-      }
-      if (s.shape.has_qk_norm()) {
-        std::copy_n(p + o.query_norm, head_dim, s.query_norm(layer));
-        std::copy_n(p + o.key_norm, head_dim, s.key_norm(layer));
-      }
-      for (int64_t head = 0; head < s.shape.heads; ++head) {
-        m.output.SetBlock(0, head * padded, p + o.output + head * head_dim, s.shape.heads * head_dim, hidden, head_dim);
-      }
-      m.gate_up.SetBlock(0, 0, p + o.gate, hidden, intermediate, hidden);
-      m.gate_up.SetBlock(s.intermediate_width(), 0, p + o.up, hidden, intermediate, hidden);
-      m.down.SetBlock(0, 0, p + o.down, intermediate, hidden, intermediate);
-      std::copy_n(p + o.attention_norm, hidden, s.attention_norm(layer));
-      std::copy_n(p + o.mlp_norm, hidden, s.mlp_norm(layer));
-    }
-  };
-  s.parallel->Run(s.shape.layers, 1, set_layers);
-  // Whole panels, so that threads write disjoint lines.
-  s.parallel->Run(s.head[0].panels(), 64, [&](int64_t begin, int64_t end) {
-    const int64_t first = begin * kPanel;
-    const int64_t last = std::min(end * kPanel, s.shape.vocabulary);
-    s.head[0].SetBlock(first, 0, p + s.head_offset + first * hidden, hidden, last - first, hidden);
-    for (int64_t id = first; id < last; ++id) {
-      std::copy_n(p + s.embedding_offset + id * hidden, hidden, s.embedding.data() + id * width);
+      s.PackLayer(layer, flat.data() + s.units[1 + layer].begin, nullptr);
     }
   });
-  std::copy_n(p + s.final_norm_offset, hidden, s.final_norm());
+  const Real* const last = flat.data() + s.units.back().begin;
+  std::copy_n(last, s.shape.hidden, s.final_norm());
+  s.PackHead(s.shape.tied_head ? flat.data() : last + s.shape.hidden);
+  const int64_t embedding_size = s.shape.vocabulary * s.shape.hidden;
+  Real* const rows = s.embedding.Reserve(embedding_size);
+  s.embedding_rows = rows;
+  s.parallel->Run(embedding_size, 64 * 1024,
+                  [&](int64_t begin, int64_t end) { std::copy_n(flat.data() + begin, end - begin, rows + begin); });
   s.transposed_is_current = false;
   s.has_activations = false;
 }
 
 template <typename Real>
+void Transformer<Real>::StreamParameters(ParameterStream<Real>* stream) {
+  State& s = *state_;
+  LEEWAY_CHECK(s.layers.empty()) << "parameters are set or streamed, not both";
+  s.stream = stream;
+  s.MakeSlots(1);
+}
+
+template <typename Real>
+int64_t Transformer<Real>::kept_bytes() const {
+  return state_->kept_bytes;
+}
+
+template <typename Real>
 absl::Status Transformer<Real>::Decode(absl::Span<const SequenceChunk<Real>> chunks, std::vector<Real>* logits) {
   State& s = *state_;
-  LEEWAY_CHECK(s.shard_exchange.size() == 1) << "Decode is for whole models";
+  LEEWAY_CHECK(s.shard_exchange.size() == 1 && s.stream == nullptr) << "Decode is for whole models";
   absl::flat_hash_set<const void*> caches;
   for (size_t i = 0; i < chunks.size(); ++i) {
     const SequenceChunk<Real>& chunk = chunks[i];
@@ -207,8 +261,7 @@ absl::Status Transformer<Real>::Decode(absl::Span<const SequenceChunk<Real>> chu
   s.CutBlocks();
   s.ReserveScratch();
   s.final_stream.Reserve(rows.row_count() * s.hidden_width());
-  s.ForBlocks(
-      [&s](const internal::RowBlock& block, int64_t part, ParallelFor* inner) { s.ForwardBlock(block, part, inner); });
+  LEEWAY_RETURN_IF_ERROR(s.Forward());
 
   const int64_t wanted = static_cast<int64_t>(s.head_rows.size());
   const int64_t vocabulary = s.shape.vocabulary;

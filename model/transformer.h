@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/executor.h"
+#include "model/parameter_stream.h"
 #include "model/shape.h"
 #include "model/tensor_parallel.h"
 
@@ -76,6 +77,18 @@ struct PositionScores {
   std::vector<Real> entropies;  // of the same (tempered, restricted) distribution
 };
 
+// What a backward pass computes again instead of finding it kept. No bit depends on it.
+enum class Recompute {
+  kNone,
+  kSelective,  // the rows of gate and up, the widest ones: one product of the forward pass
+  kFull,       // a whole layer from its input
+};
+
+struct TransformerOptions {
+  TensorParallel tensor_parallel;
+  Recompute recompute = Recompute::kNone;
+};
+
 // The weights, packed for the kernels, and the passes over them.  One caller at a time; uses `parallel` for its own
 // parallelism.
 //
@@ -86,7 +99,7 @@ template <typename Real>
 class Transformer {
  public:
   // `shape`, of the whole model, must be valid and pass CheckTensorParallel. `parallel` outlives the object.
-  Transformer(const ModelShape& shape, ParallelFor* parallel, const TensorParallel& tensor_parallel = {});
+  Transformer(const ModelShape& shape, ParallelFor* parallel, const TransformerOptions& options = {});
   ~Transformer();
 
   const ModelShape& shape() const;
@@ -95,6 +108,10 @@ class Transformer {
 
   // Copies and packs weights given in ParameterLayout order of the share (element_count = shard().ParameterCount()).
   void SetParameters(absl::Span<const Real> flat);
+
+  // Instead of SetParameters: every pass takes its weights from `stream`, which outlives the object, and holds one
+  // layer of them at a time (and the head). For Score and Backward only.
+  void StreamParameters(ParameterStream<Real>* stream);
 
   // Engine, one rank only: runs all chunks as one batch, extends their caches, and writes the logits of those that want
   // them, one row of `vocabulary` values each, in the order of the chunks. INVALID_ARGUMENT: id out of range, or past
@@ -111,6 +128,12 @@ class Transformer {
   // those of replicated parameters are equal on all ranks. Errors: the communicator's.
   absl::Status Backward(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
                         absl::Span<Real> gradients);
+  // The same, unit by unit: the last, then the layers downwards, then the embedding.
+  absl::Status Backward(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
+                        GradientSink<Real>* sink);
+
+  // Bytes that the last Score with keep_activations keeps for Backward (ActivationBytes says them beforehand).
+  int64_t kept_bytes() const;
 
  private:
   struct State;

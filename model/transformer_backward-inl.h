@@ -60,34 +60,31 @@ void AddWeightGradients(const Kernels<Real>& kernels, ParallelFor* parallel, int
 }  // namespace internal
 
 template <typename Real>
-void Transformer<Real>::State::PrepareTransposed() {
-  if (transposed_is_current) return;
-  if (transposed.empty()) {
-    for (int64_t layer = 0; layer < shape.layers; ++layer) {
-      transposed.push_back({internal::PackedMatrix<Real>(shape.hidden, attention.qkv_width()),
-                            internal::PackedMatrix<Real>(attention.query_width(), hidden_width()),
-                            internal::PackedMatrix<Real>(shape.hidden, 2 * intermediate_width()),
-                            internal::PackedMatrix<Real>(shape.intermediate, hidden_width())});
-    }
-    head_transposed.emplace_back(shape.hidden, vocabulary_width());
+void Transformer<Real>::State::TransposeLayer(int64_t slot) {
+  while (transposed.size() < layers.size()) {
+    transposed.push_back({internal::PackedMatrix<Real>(shape.hidden, attention.qkv_width()),
+                          internal::PackedMatrix<Real>(attention.query_width(), hidden_width()),
+                          internal::PackedMatrix<Real>(shape.hidden, 2 * intermediate_width()),
+                          internal::PackedMatrix<Real>(shape.intermediate, hidden_width())});
   }
-  const auto transpose = [this](internal::PackedMatrix<Real>& to, const internal::PackedMatrix<Real>& from) {
-    Split(parallel, to.panels(), 64 * 1024 / (to.depth() * internal::kPanel) + 1,
-          [&](int64_t begin, int64_t end) { to.SetTransposed(from, begin, end); });
-  };
-  for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    transpose(transposed[layer].qkv, layers[layer].qkv);
-    transpose(transposed[layer].output, layers[layer].output);
-    transpose(transposed[layer].gate_up, layers[layer].gate_up);
-    transpose(transposed[layer].down, layers[layer].down);
-  }
-  transpose(head_transposed[0], head[0]);
-  transposed_is_current = true;
+  const internal::LayerMatrices<Real>& from = layers[slot];
+  internal::LayerMatrices<Real>& to = transposed[slot];
+  to.qkv.SetTransposed(from.qkv, parallel);
+  to.output.SetTransposed(from.output, parallel);
+  to.gate_up.SetTransposed(from.gate_up, parallel);
+  to.down.SetTransposed(from.down, parallel);
+}
+
+template <typename Real>
+void Transformer<Real>::State::TransposeHead() {
+  if (head_transposed.empty()) head_transposed.emplace_back(shape.hidden, vocabulary_width());
+  head_transposed[0].SetTransposed(head[0], parallel);
 }
 
 template <typename Real>
 void Transformer<Real>::State::BackwardHead(absl::Span<const Real> logprob_gradients,
-                                            absl::Span<const Real> entropy_gradients, Real* gradients) {
+                                            absl::Span<const Real> entropy_gradients, Real* head_gradients,
+                                            Real* norm_gradient) {
   const int64_t width = hidden_width();
   const int64_t count = static_cast<int64_t>(positions.size());
   const int64_t row_count = rows.row_count();
@@ -117,7 +114,7 @@ void Transformer<Real>::State::BackwardHead(absl::Span<const Real> logprob_gradi
     Multiply(parallel, logits.data(), vocabulary_width(), end - begin, head_transposed[0], 1, d_head + begin * width);
     internal::AddWeightGradients<Real>(*kernels, parallel, end - begin,
                                        {{logits.data(), vocabulary_width(), shape.vocabulary, normed.data(), width,
-                                         shape.hidden, gradients + head_offset, shape.hidden}});
+                                         shape.hidden, head_gradients, shape.hidden}});
   }
   // Every rank has the part of its vocabulary; from here on all have all rows.
   shard_exchange.SumAll(d_head, count * width);
@@ -127,8 +124,7 @@ void Transformer<Real>::State::BackwardHead(absl::Span<const Real> logprob_gradi
       std::copy_n(final_stream.data() + positions[i].row * width, width, gathered + i * width);
     kernels->rms_inverse(gathered + from * width, width, to - from, shape.hidden, epsilon, inverses + from);
   });
-  kernels->rms_weight_gradient(gathered, d_head, inverses, width, count, 0, shape.hidden,
-                               gradients + final_norm_offset);
+  kernels->rms_weight_gradient(gathered, d_head, inverses, width, count, 0, shape.hidden, norm_gradient);
   Split(parallel, row_count, 16, [&](int64_t from, int64_t to) {
     Real* d_rows = d_stream.data();
     std::fill(d_rows + from * width, d_rows + to * width, Real(0));
@@ -181,27 +177,23 @@ void Transformer<Real>::State::AddNormGradient(const Real* stream, int64_t norm,
 template <typename Real>
 void Transformer<Real>::State::SumNormGradients(Real* gradients) {
   if (shape.has_qk_norm()) {
-    shard_exchange.SumAll(head_norm_gradients.data(), static_cast<int64_t>(head_norm_gradients.size()));
-    const Real* sum = head_norm_gradients.data();
-    for (const internal::LayerOffsets& o : offsets) {
-      for (const int64_t offset : {o.query_norm, o.key_norm}) {
-        for (int64_t i = 0; i < shape.head_dim; ++i) gradients[offset + i] += *sum++;
-      }
+    shard_exchange.SumAll(head_norm_gradients.data(), 2 * shape.head_dim);
+    for (int64_t i = 0; i < shape.head_dim; ++i) {
+      gradients[offsets.query_norm + i] += head_norm_gradients[i];
+      gradients[offsets.key_norm + i] += head_norm_gradients[shape.head_dim + i];
     }
   }
   if (!shard_exchange.splits_rows()) return;
-  shard_exchange.SumAll(norm_gradients.data(), static_cast<int64_t>(norm_gradients.size()));
-  const Real* sum = norm_gradients.data();
-  for (const internal::LayerOffsets& o : offsets) {
-    for (const int64_t offset : {o.attention_norm, o.mlp_norm}) {
-      for (int64_t i = 0; i < shape.hidden; ++i) gradients[offset + i] += *sum++;
-    }
+  shard_exchange.SumAll(norm_gradients.data(), 2 * shape.hidden);
+  for (int64_t i = 0; i < shape.hidden; ++i) {
+    gradients[offsets.attention_norm + i] += norm_gradients[i];
+    gradients[offsets.mlp_norm + i] += norm_gradients[shape.hidden + i];
   }
 }
 
 template <typename Real>
 void Transformer<Real>::State::BackwardMlp(int64_t layer, Real* gradients) {
-  const internal::LayerMatrices<Real>& m = transposed[layer];
+  const internal::LayerMatrices<Real>& m = transposed[SlotOf(layer)];
   const int64_t width = hidden_width();
   const int64_t inner_width = intermediate_width();
   const internal::LayerActivations<Real> kept = Kept(layer, 0);
@@ -213,6 +205,10 @@ void Transformer<Real>::State::BackwardMlp(int64_t layer, Real* gradients) {
     Real* d_activated = scratch[part].activated.data();
     Multiply(inner, d_stream.data() + first * width, width, count, m.down, 1, d_activated);
     NormAgain(inner, block, kept.middle, mlp_norm(layer));
+    if (recompute == Recompute::kSelective) {
+      Multiply(inner, backward_normed.data() + first * width, width, count, layers[SlotOf(layer)].gate_up, 1,
+               kept.gate_up + first * 2 * inner_width);
+    }
     Split(inner, count, 16, [&](int64_t begin, int64_t end) {
       const int64_t row = first + begin;
       kernels->swiglu(kept.gate_up + row * 2 * inner_width, end - begin, inner_width,
@@ -224,7 +220,7 @@ void Transformer<Real>::State::BackwardMlp(int64_t layer, Real* gradients) {
              d_normed.data() + first * width);
     BackwardNorm(inner, block, kept.middle, mlp_norm(layer), d_stream.data(), d_middle.data());
   });
-  const internal::LayerOffsets& o = offsets[layer];
+  const internal::LayerOffsets& o = offsets;
   internal::AddWeightGradients<Real>(*kernels, parallel, row_count,
                                      {{d_gate_up.data(), 2 * inner_width, shape.intermediate, backward_normed.data(),
                                        width, shape.hidden, gradients + o.gate, shape.hidden},
@@ -232,7 +228,7 @@ void Transformer<Real>::State::BackwardMlp(int64_t layer, Real* gradients) {
                                        backward_normed.data(), width, shape.hidden, gradients + o.up, shape.hidden},
                                       {d_stream.data(), width, shape.hidden, backward_activated.data(), inner_width,
                                        shape.intermediate, gradients + o.down, shape.intermediate}});
-  AddNormGradient(kept.middle, 2 * layer + 1, gradients + o.mlp_norm);
+  AddNormGradient(kept.middle, 1, gradients + o.mlp_norm);
 }
 
 template <typename Real>
@@ -259,7 +255,7 @@ void Transformer<Real>::State::BackwardHeadNorms(int64_t layer, int64_t row_begi
 
 template <typename Real>
 void Transformer<Real>::State::BackwardAttention(int64_t layer, Real* gradients) {
-  const internal::LayerMatrices<Real>& m = transposed[layer];
+  const internal::LayerMatrices<Real>& m = transposed[SlotOf(layer)];
   const int64_t width = hidden_width();
   const int64_t qkv_width = attention.qkv_width();
   const int64_t query_width = attention.query_width();
@@ -303,7 +299,7 @@ void Transformer<Real>::State::BackwardAttention(int64_t layer, Real* gradients)
     Multiply(inner, d_qkv.data() + first * qkv_width, qkv_width, count, m.qkv, 1, d_normed.data() + first * width);
     BackwardNorm(inner, block, kept.input, attention_norm(layer), d_middle.data(), d_stream.data());
   });
-  const internal::LayerOffsets& o = offsets[layer];
+  const internal::LayerOffsets& o = offsets;
   std::vector<internal::WeightGradient<Real>> weight_gradients;
   // Padded heads are not contiguous in the flat order: one by one then, else all at once.
   const int64_t heads = attention.heads;
@@ -332,14 +328,14 @@ void Transformer<Real>::State::BackwardAttention(int64_t layer, Real* gradients)
   }
   internal::AddWeightGradients<Real>(*kernels, parallel, row_count, weight_gradients);
   if (shape.has_qk_norm()) {
-    // One weight for all heads: rows of heads, one behind the other. Other ranks' heads are added at the end.
-    Real* const sums = head_norm_gradients.data() + 2 * layer * head_dim;
+    // One weight for all heads: rows of heads, one behind the other.
+    head_norm_gradients.assign(2 * head_dim, Real(0));
     kernels->rms_weight_gradient(kept.raw_queries, d_queries.data(), query_inverses.data(), padded, row_count * heads,
-                                 0, head_dim, sums);
+                                 0, head_dim, head_norm_gradients.data());
     kernels->rms_weight_gradient(kept.raw_keys, d_keys.data(), key_inverses.data(), padded, row_count * pairs, 0,
-                                 head_dim, sums + head_dim);
+                                 head_dim, head_norm_gradients.data() + head_dim);
   }
-  AddNormGradient(kept.input, 2 * layer, gradients + o.attention_norm);
+  AddNormGradient(kept.input, 0, gradients + o.attention_norm);
 }
 
 template <typename Real>
@@ -352,51 +348,100 @@ void Transformer<Real>::State::BackwardEmbedding(Real* gradients) {
       const int64_t id = rows.tokens[row] - vocabulary_begin;
       if (id < 0 || id >= shape.vocabulary) continue;
       const Real* from = d_stream.data() + row * width;
-      Real* to = gradients + embedding_offset + id * hidden;
+      Real* to = gradients + id * hidden;
       for (int64_t i = begin; i < end; ++i) to[i] += from[i];
     }
   });
 }
 
 template <typename Real>
+absl::Status Transformer<Real>::State::Backward(absl::Span<const Real> logprob_gradients,
+                                                absl::Span<const Real> entropy_gradients, Real* gradients,
+                                                GradientSink<Real>* sink) {
+  LEEWAY_CHECK(has_activations) << "Backward without a Score that kept activations";
+  LEEWAY_CHECK(logprob_gradients.size() == positions.size()) << logprob_gradients.size() << " of " << positions.size();
+  LEEWAY_CHECK(entropy_gradients.size() == positions.size()) << entropy_gradients.size() << " of " << positions.size();
+  if (!transposed_is_current) {
+    if (stream == nullptr) {
+      for (int64_t layer = 0; layer < shape.layers; ++layer) TransposeLayer(layer);
+    }
+    TransposeHead();
+    transposed_is_current = true;
+  }
+  const int64_t row_count = rows.row_count();
+  d_stream.Reserve(row_count * hidden_width());
+  d_middle.Reserve(row_count * hidden_width());
+  backward_activated.Reserve(row_count * intermediate_width());
+  d_gate_up.Reserve(row_count * 2 * intermediate_width());
+  d_qkv.Reserve(row_count * attention.qkv_width());
+  if (shape.has_qk_norm()) {
+    d_queries.Reserve(row_count * attention.query_width());
+    d_keys.Reserve(row_count * key_width());
+    query_inverses.Reserve(row_count * attention.heads);
+    key_inverses.Reserve(row_count * attention.key_value_heads);
+  }
+  for (internal::BlockScratch<Real>& part : scratch) {
+    part.attention.Reserve(rows.largest_block * attention.query_width());
+    part.scores.Reserve(internal::AttentionBackwardScratch(attention, rows.longest));
+  }
+
+  // Where the gradient of a unit is added up, and what happens when it is whole.
+  const auto zeroed = [this](internal::Buffer<Real>& buffer, int64_t unit) {
+    Real* const values = buffer.Reserve(units[unit].element_count());
+    std::fill_n(values, units[unit].element_count(), Real(0));
+    return values;
+  };
+  const auto begin = [&](int64_t unit) {
+    return sink == nullptr ? gradients + units[unit].begin : zeroed(unit_gradients, unit);
+  };
+  const auto end = [&](int64_t unit, const Real* values) -> absl::Status {
+    LEEWAY_RETURN_IF_ERROR(shard_exchange.status());
+    if (sink == nullptr) return absl::OkStatus();
+    return sink->Add(unit, absl::MakeConstSpan(values, static_cast<size_t>(units[unit].element_count())));
+  };
+
+  const int64_t last = static_cast<int64_t>(units.size()) - 1;
+  Real* tied = nullptr;
+  if (shape.tied_head) tied = sink == nullptr ? gradients : zeroed(tied_gradients, 0);
+  Real* unit = begin(last);
+  BackwardHead(logprob_gradients, entropy_gradients, shape.tied_head ? tied : unit + shape.hidden, unit);
+  LEEWAY_RETURN_IF_ERROR(end(last, unit));
+  d_normed.Reserve(row_count * hidden_width());
+  backward_normed.Reserve(row_count * hidden_width());
+  for (int64_t layer = shape.layers - 1; layer >= 0; --layer) {
+    if (stream != nullptr) {
+      LEEWAY_RETURN_IF_ERROR(LoadLayer(layer, layer > 0 ? layer : -1));
+      TransposeLayer(0);
+    }
+    if (recompute == Recompute::kFull) {
+      ForBlocks([this, layer](const internal::RowBlock& block, int64_t part, ParallelFor* inner) {
+        ForwardLayer(layer, block, Kept(layer, block.row_begin), scratch[part].hidden.data(),
+                     scratch[part].activated.data(), nullptr, /*is_recompute=*/true, part, inner);
+      });
+    }
+    if (shard_exchange.splits_rows()) norm_gradients.assign(2 * shape.hidden, Real(0));
+    unit = begin(1 + layer);
+    BackwardMlp(layer, unit);
+    BackwardAttention(layer, unit);
+    SumNormGradients(unit);
+    LEEWAY_RETURN_IF_ERROR(end(1 + layer, unit));
+  }
+  unit = shape.tied_head ? tied : begin(0);
+  BackwardEmbedding(unit);
+  return end(0, unit);
+}
+
+template <typename Real>
 absl::Status Transformer<Real>::Backward(absl::Span<const Real> logprob_gradients,
                                          absl::Span<const Real> entropy_gradients, absl::Span<Real> gradients) {
-  State& s = *state_;
-  LEEWAY_CHECK(s.has_activations) << "Backward without a Score that kept activations";
-  LEEWAY_CHECK(logprob_gradients.size() == s.positions.size())
-      << logprob_gradients.size() << " of " << s.positions.size();
-  LEEWAY_CHECK(entropy_gradients.size() == s.positions.size())
-      << entropy_gradients.size() << " of " << s.positions.size();
-  LEEWAY_CHECK(static_cast<int64_t>(gradients.size()) == s.shape.ParameterCount()) << gradients.size();
-  s.PrepareTransposed();
-  const int64_t row_count = s.rows.row_count();
-  s.d_stream.Reserve(row_count * s.hidden_width());
-  s.d_middle.Reserve(row_count * s.hidden_width());
-  s.backward_activated.Reserve(row_count * s.intermediate_width());
-  s.d_gate_up.Reserve(row_count * 2 * s.intermediate_width());
-  s.d_qkv.Reserve(row_count * s.attention.qkv_width());
-  if (s.shape.has_qk_norm()) {
-    s.d_queries.Reserve(row_count * s.attention.query_width());
-    s.d_keys.Reserve(row_count * s.key_width());
-    s.query_inverses.Reserve(row_count * s.attention.heads);
-    s.key_inverses.Reserve(row_count * s.attention.key_value_heads);
-    s.head_norm_gradients.assign(2 * s.shape.layers * s.shape.head_dim, Real(0));
-  }
-  for (size_t i = 0; i < s.scratch.size(); ++i) {
-    s.scratch[i].attention.Reserve(s.rows.largest_block * s.attention.query_width());
-    s.scratch[i].scores.Reserve(internal::AttentionBackwardScratch(s.attention, s.rows.longest));
-  }
-  if (s.shard_exchange.splits_rows()) s.norm_gradients.assign(2 * s.shape.layers * s.shape.hidden, Real(0));
-  s.BackwardHead(logprob_gradients, entropy_gradients, gradients.data());
-  s.d_normed.Reserve(row_count * s.hidden_width());
-  s.backward_normed.Reserve(row_count * s.hidden_width());
-  for (int64_t layer = s.shape.layers - 1; layer >= 0; --layer) {
-    s.BackwardMlp(layer, gradients.data());
-    s.BackwardAttention(layer, gradients.data());
-  }
-  s.BackwardEmbedding(gradients.data());
-  s.SumNormGradients(gradients.data());
-  return s.shard_exchange.status();
+  LEEWAY_CHECK(static_cast<int64_t>(gradients.size()) == state_->shape.ParameterCount()) << gradients.size();
+  return state_->Backward(logprob_gradients, entropy_gradients, gradients.data(), nullptr);
+}
+
+template <typename Real>
+absl::Status Transformer<Real>::Backward(absl::Span<const Real> logprob_gradients,
+                                         absl::Span<const Real> entropy_gradients, GradientSink<Real>* sink) {
+  return state_->Backward(logprob_gradients, entropy_gradients, nullptr, sink);
 }
 
 }  // namespace leeway

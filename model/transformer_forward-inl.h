@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/status_macros.h"
 #include "model/transformer_state.h"
 
 namespace leeway {
@@ -123,47 +124,82 @@ void Transformer<Real>::State::ReserveScratch() {
 
 template <typename Real>
 internal::LayerActivations<Real> Transformer<Real>::State::Kept(int64_t layer, int64_t row) {
-  const int64_t index = layer * rows.row_count() + row;
-  const int64_t stream_index = layer * OwnRows(rows.row_count()).count + row;
-  return {kept_stream.data() + stream_index * hidden_width(),
-          kept_qkv.data() + index * attention.qkv_width(),
-          kept_attention.data() + index * attention.query_width(),
-          kept_middle.data() + stream_index * hidden_width(),
-          kept_gate_up.data() + index * 2 * intermediate_width(),
-          shape.has_qk_norm() ? kept_raw_queries.data() + index * attention.query_width() : nullptr,
-          shape.has_qk_norm() ? kept_raw_keys.data() + index * key_width() : nullptr};
+  const int64_t own_count = OwnRows(rows.row_count()).count;
+  const int64_t input = layer * own_count + row;
+  const bool is_whole = recompute != Recompute::kFull;
+  const int64_t middle = (is_whole ? layer : 0) * own_count + row;
+  const int64_t inside = (is_whole ? layer : 0) * rows.row_count() + row;
+  const int64_t wide = (recompute == Recompute::kNone ? layer : 0) * rows.row_count() + row;
+  return {kept_stream.data() + input * hidden_width(),
+          kept_qkv.data() + inside * attention.qkv_width(),
+          kept_attention.data() + inside * attention.query_width(),
+          kept_middle.data() + middle * hidden_width(),
+          kept_gate_up.data() + wide * 2 * intermediate_width(),
+          shape.has_qk_norm() ? kept_raw_queries.data() + inside * attention.query_width() : nullptr,
+          shape.has_qk_norm() ? kept_raw_keys.data() + inside * key_width() : nullptr};
 }
 
 template <typename Real>
-void Transformer<Real>::State::ForwardBlock(const internal::RowBlock& block, int64_t part, ParallelFor* inner) {
+absl::Status Transformer<Real>::State::Forward() {
+  if (stream == nullptr) {
+    // Block by block, so that a block's rows stay in the cache from layer to layer.
+    ForBlocks([this](const internal::RowBlock& block, int64_t part, ParallelFor* inner) {
+      EmbedBlock(block, part);
+      for (int64_t layer = 0; layer < shape.layers; ++layer) ForwardLayerOfBlock(layer, block, part, inner);
+    });
+  } else {
+    const int64_t last = static_cast<int64_t>(units.size()) - 1;
+    LEEWAY_ASSIGN_OR_RETURN(embedding_rows, Acquire(0, 1));
+    ForBlocks([this](const internal::RowBlock& block, int64_t part, ParallelFor*) { EmbedBlock(block, part); });
+    if (shape.tied_head) PackHead(embedding_rows);
+    for (int64_t layer = 0; layer < shape.layers; ++layer) {
+      LEEWAY_RETURN_IF_ERROR(LoadLayer(layer, 2 + layer));
+      ForBlocks([this, layer](const internal::RowBlock& block, int64_t part, ParallelFor* inner) {
+        ForwardLayerOfBlock(layer, block, part, inner);
+      });
+    }
+    LEEWAY_ASSIGN_OR_RETURN(const Real* const flat, Acquire(last, -1));
+    std::copy_n(flat, shape.hidden, final_norm());
+    if (!shape.tied_head) PackHead(flat + shape.hidden);
+    transposed_is_current = false;
+  }
+  shard_exchange.GatherRows(final_stream.data(), rows.row_count(), hidden_width());
+  return shard_exchange.status();
+}
+
+template <typename Real>
+void Transformer<Real>::State::EmbedBlock(const internal::RowBlock& block, int64_t part) {
   const int64_t width = hidden_width();
   const int64_t count = block.row_end - block.row_begin;
-  const internal::RowRange own_rows = OwnRows(count);
-  internal::BlockScratch<Real>& own = scratch[part];
-  Real* const final_rows = final_stream.data() + (block.row_begin + own_rows.begin) * width;
-  internal::LayerActivations<Real> a{final_rows, own.qkv.data(), own.attention.data(), own.middle.data(),
-                                     own.gate_up.data()};
-  if (keep) a = Kept(0, block.row_begin);
-  Real* const embedded = shard_exchange.splits_rows() ? own.hidden.data() : a.input;
+  const internal::RowRange own = OwnRows(count);
+  Real* const input =
+      keep ? Kept(0, block.row_begin).input : final_stream.data() + (block.row_begin + own.begin) * width;
+  Real* const embedded = shard_exchange.splits_rows() ? scratch[part].hidden.data() : input;
   for (int64_t row = block.row_begin; row < block.row_end; ++row) {
     const int64_t id = rows.tokens[row] - vocabulary_begin;
     Real* const to = embedded + (row - block.row_begin) * width;
-    if (id >= 0 && id < shape.vocabulary) {
-      std::copy_n(embedding.data() + id * width, width, to);
-    } else {
-      std::fill_n(to, width, Real(0));
-    }
+    const bool is_here = id >= 0 && id < shape.vocabulary;
+    if (is_here) std::copy_n(embedding_rows + id * shape.hidden, shape.hidden, to);
+    std::fill(to + (is_here ? shape.hidden : 0), to + width, Real(0));
   }
   shard_exchange.SumRows(embedded, count, width);
-  if (embedded != a.input) std::copy_n(embedded + own_rows.begin * width, own_rows.count * width, a.input);
-  for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    Real* next = final_rows;
-    if (keep) {
-      a = Kept(layer, block.row_begin);
-      if (layer + 1 < shape.layers) next = Kept(layer + 1, block.row_begin).input;
-    }
-    ForwardLayer(layer, block, a, own.hidden.data(), own.activated.data(), next, part, inner);
+  if (embedded != input) std::copy_n(embedded + own.begin * width, own.count * width, input);
+}
+
+template <typename Real>
+void Transformer<Real>::State::ForwardLayerOfBlock(int64_t layer, const internal::RowBlock& block, int64_t part,
+                                                   ParallelFor* inner) {
+  const internal::RowRange own_rows = OwnRows(block.row_end - block.row_begin);
+  internal::BlockScratch<Real>& own = scratch[part];
+  Real* const final_rows = final_stream.data() + (block.row_begin + own_rows.begin) * hidden_width();
+  Real* next = final_rows;
+  internal::LayerActivations<Real> a{final_rows, own.qkv.data(), own.attention.data(), own.middle.data(),
+                                     own.gate_up.data()};
+  if (keep) {
+    a = Kept(layer, block.row_begin);
+    if (layer + 1 < shape.layers) next = Kept(layer + 1, block.row_begin).input;
   }
+  ForwardLayer(layer, block, a, own.hidden.data(), own.activated.data(), next, /*is_recompute=*/false, part, inner);
 }
 
 template <typename Real>
@@ -172,9 +208,7 @@ void Transformer<Real>::State::FinishProjection(int64_t layer, const internal::L
   const int64_t padded = attention.head_dim_padded;
   Real* const queries = a.qkv + index * attention.qkv_width();
   Real* const keys = queries + attention.query_width();
-  if (shape.has_qkv_bias()) {
-    kernels->add(qkv_biases.data() + layer * attention.qkv_width(), attention.qkv_width(), queries);
-  }
+  if (shape.has_qkv_bias()) kernels->add(qkv_bias(layer), attention.qkv_width(), queries);
   if (shape.has_qk_norm()) {
     if (a.raw_queries != nullptr) {
       std::copy_n(queries, attention.query_width(), a.raw_queries + index * attention.query_width());
@@ -188,8 +222,8 @@ void Transformer<Real>::State::FinishProjection(int64_t layer, const internal::L
 template <typename Real>
 void Transformer<Real>::State::ForwardLayer(int64_t layer, const internal::RowBlock& block,
                                             const internal::LayerActivations<Real>& a, Real* hidden, Real* activated,
-                                            Real* next, int64_t part, ParallelFor* inner) {
-  const internal::LayerMatrices<Real>& m = layers[layer];
+                                            Real* next, bool is_recompute, int64_t part, ParallelFor* inner) {
+  const internal::LayerMatrices<Real>& m = layers[SlotOf(layer)];
   const int64_t count = block.row_end - block.row_begin;
   const int64_t width = hidden_width();
   const int64_t qkv_width = attention.qkv_width();
@@ -256,6 +290,7 @@ void Transformer<Real>::State::ForwardLayer(int64_t layer, const internal::RowBl
   });
   shard_exchange.GatherRows(hidden, count, width);
   Multiply(inner, hidden, width, count, m.gate_up, 1, a.gate_up);
+  if (is_recompute) return;
   Split(inner, count, kMinimumRows, [&](int64_t begin, int64_t end) {
     kernels->swiglu(a.gate_up + begin * 2 * intermediate_width(), end - begin, intermediate_width(),
                     activated + begin * intermediate_width());

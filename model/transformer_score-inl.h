@@ -190,7 +190,9 @@ absl::Status Transformer<Real>::Score(const PackedSequences& sequences, absl::Sp
     tile_count += internal::RoundUpToPanel(sequences.starts[i + 1] - sequences.starts[i]) / internal::kPanel;
   }
   const int64_t tile_size = s.attention.tile_size();
-  Real* tiles = s.tiles.Reserve(tile_count * tile_size * (keep_activations ? s.shape.layers : 1));
+  const bool keeps_layers = keep_activations && s.recompute != Recompute::kFull;
+  const int64_t tile_values = tile_count * tile_size * (keeps_layers ? s.shape.layers : 1);
+  Real* tiles = s.tiles.Reserve(tile_values);
   s.tile_pointers.resize(static_cast<size_t>(tile_count));
   for (int64_t i = 0; i < tile_count; ++i) s.tile_pointers[i] = tiles + i * tile_size;
   for (int64_t i = 0; i < sequences.sequence_count(); ++i) {
@@ -198,28 +200,34 @@ absl::Status Transformer<Real>::Score(const PackedSequences& sequences, absl::Sp
     rows.AppendSequence(absl::MakeConstSpan(sequences.tokens).subspan(start, sequences.starts[i + 1] - start), 0,
                         s.tile_pointers.data() + first_tiles[i]);
   }
-  rows.layer_offset = keep_activations ? tile_count * tile_size : 0;
+  rows.layer_offset = keeps_layers ? tile_count * tile_size : 0;
   s.PreparePositions(rows.longest);
   s.CutBlocks();
   s.ReserveScratch();
   const int64_t row_count = rows.row_count();
   s.final_stream.Reserve(row_count * s.hidden_width());
   if (keep_activations) {
-    const int64_t kept = row_count * s.shape.layers;
-    const int64_t kept_stream_values = s.OwnRows(row_count).count * s.shape.layers * s.hidden_width();
-    s.kept_stream.Reserve(kept_stream_values);
-    s.kept_qkv.Reserve(kept * s.attention.qkv_width());
-    s.kept_attention.Reserve(kept * s.attention.query_width());
-    s.kept_middle.Reserve(kept_stream_values);
-    s.kept_gate_up.Reserve(kept * 2 * s.intermediate_width());
+    const int64_t own_count = s.OwnRows(row_count).count;
+    const int64_t layers = s.shape.layers;
+    const int64_t inside_layers = keeps_layers ? layers : 1;
+    const int64_t wide_layers = s.recompute == Recompute::kNone ? layers : 1;
+    int64_t values = tile_values + row_count * s.hidden_width();
+    const auto reserve = [&values](internal::Buffer<Real>& buffer, int64_t count) {
+      buffer.Reserve(count);
+      values += count;
+    };
+    reserve(s.kept_stream, layers * own_count * s.hidden_width());
+    reserve(s.kept_middle, inside_layers * own_count * s.hidden_width());
+    reserve(s.kept_qkv, inside_layers * row_count * s.attention.qkv_width());
+    reserve(s.kept_attention, inside_layers * row_count * s.attention.query_width());
+    reserve(s.kept_gate_up, wide_layers * row_count * 2 * s.intermediate_width());
     if (s.shape.has_qk_norm()) {
-      s.kept_raw_queries.Reserve(kept * s.attention.query_width());
-      s.kept_raw_keys.Reserve(kept * s.key_width());
+      reserve(s.kept_raw_queries, inside_layers * row_count * s.attention.query_width());
+      reserve(s.kept_raw_keys, inside_layers * row_count * s.key_width());
     }
+    s.kept_bytes = values * static_cast<int64_t>(sizeof(Real));
   }
-  s.ForBlocks(
-      [&s](const internal::RowBlock& block, int64_t part, ParallelFor* inner) { s.ForwardBlock(block, part, inner); });
-  s.shard_exchange.GatherRows(s.final_stream.data(), row_count, s.hidden_width());
+  LEEWAY_RETURN_IF_ERROR(s.Forward());
 
   s.positions.assign(positions.begin(), positions.end());
   s.legal_sets.assign(legal_sets.begin(), legal_sets.end());

@@ -131,7 +131,18 @@ struct LayerOffsets {
 
 template <typename Real>
 struct Transformer<Real>::State {
-  State(const ModelShape& model_shape, ParallelFor* parallel_for, const TensorParallel& tensor_parallel);
+  State(const ModelShape& model_shape, ParallelFor* parallel_for, const TransformerOptions& options);
+
+  // Room for the weights of `count` layers at once, unless it is there.
+  void MakeSlots(int64_t count);
+  // The slot of `layers` and `transposed` that holds a layer's weights.
+  int64_t SlotOf(int64_t layer) const { return stream == nullptr ? layer : 0; }
+  // Packs one layer, given in the flat order.
+  void PackLayer(int64_t layer, const Real* flat, ParallelFor* inner);
+  void PackHead(const Real* flat);
+  // With a stream: takes unit `unit` from it, which is needed before unit `next`.
+  absl::StatusOr<const Real*> Acquire(int64_t unit, int64_t next);
+  absl::Status LoadLayer(int64_t layer, int64_t next_unit);
 
   // Widths of padded rows.
   int64_t hidden_width() const { return internal::RoundUpToPanel(shape.hidden); }
@@ -157,18 +168,21 @@ struct Transformer<Real>::State {
   // Room in the scratch of every part for the blocks of `rows`.
   void ReserveScratch();
 
-  // The forward pass of a block through all layers; the residual stream after the last layer goes to final_stream rows.
-  void ForwardBlock(const internal::RowBlock& block, int64_t part, ParallelFor* inner);
-  // One layer: from a.input to `next` (which may be a.input).
+  // The forward pass of the call's rows; the residual stream after the last layer goes to final_stream rows.
+  absl::Status Forward();
+  void EmbedBlock(const internal::RowBlock& block, int64_t part);
+  void ForwardLayerOfBlock(int64_t layer, const internal::RowBlock& block, int64_t part, ParallelFor* inner);
+  // One layer: from a.input to `next` (which may be a.input). A recompute stops at what a backward pass reads, and
+  // has no `next`.
   void ForwardLayer(int64_t layer, const internal::RowBlock& block, const internal::LayerActivations<Real>& a,
-                    Real* hidden, Real* activated, Real* next, int64_t part, ParallelFor* inner);
+                    Real* hidden, Real* activated, Real* next, bool is_recompute, int64_t part, ParallelFor* inner);
   // What lies between the product with qkv and the rotation, for one row (`index` within `a`): biases, or norms of the
   // queries and keys.
   void FinishProjection(int64_t layer, const internal::LayerActivations<Real>& a, int64_t index);
   // Normed rows of the residual stream, times the head.
   void HeadLogits(const int64_t* row_indices, int64_t count, Real* head_logits);
 
-  // Pointers into the kept activations of `layer` from row `row` on.
+  // Where the activations of `layer` lie from row `row` on, kept or computed again.
   internal::LayerActivations<Real> Kept(int64_t layer, int64_t row);
 
   // Positions per chunk of the head: whole [positions][vocabulary] never exists for a large vocabulary.
@@ -184,9 +198,13 @@ struct Transformer<Real>::State {
   void ScoreChunk(int64_t begin, int64_t end, PositionScores<Real>* scores);
 
   // Backward pass, see transformer_backward.cc.
-  void PrepareTransposed();
+  void TransposeLayer(int64_t slot);
+  void TransposeHead();
+  absl::Status Backward(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
+                        Real* gradients, GradientSink<Real>* sink);
+  // Functions below add to gradients of one unit: `gradients` is where the unit begins.
   void BackwardHead(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
-                    Real* gradients);
+                    Real* head_gradients, Real* norm_gradient);
   // A block's norm as in the forward pass, from the stream's own rows [own rows of all blocks] to all of the block's
   // rows of backward_normed; inverse_norms by own row.
   void NormAgain(ParallelFor* inner, const internal::RowBlock& block, const Real* stream, const Real* weight);
@@ -194,9 +212,9 @@ struct Transformer<Real>::State {
   // block's own rows.
   void BackwardNorm(ParallelFor* inner, const internal::RowBlock& block, const Real* stream, const Real* weight,
                     const Real* d_out, Real* d_in);
-  // Adds a layer norm's weight gradient, of the own rows; norm counts attention and mlp norms from layer 0 on.
+  // Adds a layer norm's weight gradient, of the own rows; norm: 0 = attention's, 1 = mlp's.
   void AddNormGradient(const Real* stream, int64_t norm, Real* gradient);
-  // The last part of it: where every rank saw its own rows or heads only.
+  // The last part of it, for the norms of a layer: where every rank saw its own rows or heads only.
   void SumNormGradients(Real* gradients);
   void BackwardMlp(int64_t layer, Real* gradients);
   void BackwardAttention(int64_t layer, Real* gradients);
@@ -220,28 +238,31 @@ struct Transformer<Real>::State {
   Real attention_scale;
   Real epsilon;
 
+  Recompute recompute;
+
   // Weights.
-  std::vector<internal::LayerOffsets> offsets;
-  int64_t embedding_offset = 0;
-  int64_t final_norm_offset = 0;
-  int64_t head_offset = 0;
-  std::vector<internal::LayerMatrices<Real>> layers;
-  std::vector<internal::LayerMatrices<Real>> transposed;  // empty until the first Backward
+  ParameterStream<Real>* stream = nullptr;
+  std::vector<ParameterUnit> units;
+  internal::LayerOffsets offsets;                         // from where a layer's unit begins
+  std::vector<internal::LayerMatrices<Real>> layers;      // by slot
+  std::vector<internal::LayerMatrices<Real>> transposed;  // by slot; empty until the first Backward
   bool transposed_is_current = false;
   std::vector<internal::PackedMatrix<Real>> head;             // one
   std::vector<internal::PackedMatrix<Real>> head_transposed;  // one, or none until the first Backward
-  internal::Buffer<Real> embedding;                           // [vocabulary][hidden_width]
-  internal::Buffer<Real> norms;  // [2 * layers + 1][hidden_width]: attention, mlp of each layer, final
+  internal::Buffer<Real> embedding;                           // [vocabulary][hidden]
+  const Real* embedding_rows = nullptr;                       // the same, or the stream's
+  internal::Buffer<Real> norms;  // [1 + 2 * slots][hidden_width]: final, attention and mlp of each slot
 
-  Real* attention_norm(int64_t layer) { return norms.data() + 2 * layer * hidden_width(); }
-  Real* mlp_norm(int64_t layer) { return norms.data() + (2 * layer + 1) * hidden_width(); }
-  Real* final_norm() { return norms.data() + 2 * shape.layers * hidden_width(); }
+  Real* final_norm() { return norms.data(); }
+  Real* attention_norm(int64_t layer) { return norms.data() + (1 + 2 * SlotOf(layer)) * hidden_width(); }
+  Real* mlp_norm(int64_t layer) { return norms.data() + (2 + 2 * SlotOf(layer)) * hidden_width(); }
 
   // Empty in families without them. Heads lie as in a row of qkv.
-  internal::Buffer<Real> qkv_biases;  // [layers][qkv_width]
-  internal::Buffer<Real> head_norms;  // [2 * layers][head_dim_padded]: queries, keys of each layer
-  Real* query_norm(int64_t layer) { return head_norms.data() + 2 * layer * attention.head_dim_padded; }
-  Real* key_norm(int64_t layer) { return head_norms.data() + (2 * layer + 1) * attention.head_dim_padded; }
+  internal::Buffer<Real> qkv_biases;  // [slots][qkv_width]
+  internal::Buffer<Real> head_norms;  // [2 * slots][head_dim_padded]: queries, keys of each slot
+  Real* qkv_bias(int64_t layer) { return qkv_biases.data() + SlotOf(layer) * attention.qkv_width(); }
+  Real* query_norm(int64_t layer) { return head_norms.data() + 2 * SlotOf(layer) * attention.head_dim_padded; }
+  Real* key_norm(int64_t layer) { return query_norm(layer) + attention.head_dim_padded; }
 
   // [position][head_dim / 2]
   std::vector<Real> cosines;
@@ -251,6 +272,7 @@ struct Transformer<Real>::State {
   internal::RowTable<Real> rows;
   bool keep = false;
   bool has_activations = false;
+  int64_t kept_bytes = 0;
   std::vector<internal::BlockScratch<Real>> scratch;  // by part
   std::vector<Real*> tile_pointers;                   // of Score's own tiles, sequence by sequence
   internal::Buffer<Real> tiles;
@@ -287,10 +309,12 @@ struct Transformer<Real>::State {
   internal::Buffer<Real> d_keys;
   internal::Buffer<Real> query_inverses;
   internal::Buffer<Real> key_inverses;
-  // Gradients of those norms over this rank's heads, summed over ranks at the end.
-  std::vector<Real> head_norm_gradients;  // [2 * layers][head_dim]: queries, keys of each layer
-  // With sequence parallelism: gradients of the layers' norms over this rank's rows, summed over ranks at the end.
-  std::vector<Real> norm_gradients;  // [2 * layers][hidden]
+  // Gradients of those norms over this rank's heads, before the sum over ranks.
+  std::vector<Real> head_norm_gradients;  // [queries, keys][head_dim]
+  // With sequence parallelism: gradients of a layer's norms over this rank's rows, before the sum over ranks.
+  std::vector<Real> norm_gradients;       // [attention, mlp][hidden]
+  internal::Buffer<Real> unit_gradients;  // of the unit in work, for a sink
+  internal::Buffer<Real> tied_gradients;  // of unit 0 from the head on, with a tied head
 };
 
 }  // namespace leeway

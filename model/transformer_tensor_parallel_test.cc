@@ -69,7 +69,7 @@ template <typename Real>
 absl::StatusOr<Outcome<Real>> Compute(const Problem& problem, absl::Span<const Real> flat, int threads,
                                       const TensorParallel& tensor_parallel) {
   ParallelFor parallel(threads);
-  Transformer<Real> model(problem.shape, &parallel, tensor_parallel);
+  Transformer<Real> model(problem.shape, &parallel, {.tensor_parallel = tensor_parallel});
   model.SetParameters(flat);
   Outcome<Real> outcome;
   LEEWAY_RETURN_IF_ERROR(model.Score(problem.sequences, problem.positions, problem.legal_sets, true, &outcome.scores));
@@ -191,8 +191,11 @@ int64_t Sent(const CollectiveCounters& counters) {
   return bytes / static_cast<int64_t>(sizeof(double));
 }
 
-TEST(TensorParallelVolumeTest, EqualsTheClosedForms) {
+class TensorParallelVolumeTest : public ::testing::TestWithParam<ModelFamily> {};
+
+TEST_P(TensorParallelVolumeTest, EqualsTheClosedForms) {
   ModelShape shape = SmallShape();
+  shape.family = GetParam();
   shape.layers = 3;
   Problem problem = MakeProblem(shape, {16, 40, 8});
   const std::vector<double> flat = SpreadParameters<double>(shape, 34);
@@ -207,8 +210,9 @@ TEST(TensorParallelVolumeTest, EqualsTheClosedForms) {
     // Embedding; per layer two sums; the head's maximum, and three sums a position.
     const int64_t head = 2 * share(positions) + 2 * share(3 * positions);
     const int64_t forward = 2 * share(stream) + shape.layers * 4 * share(stream) + head;
-    // Per layer two sums; the gradient of the scored rows.
-    const int64_t backward = shape.layers * 4 * share(stream) + 2 * share(positions * shape.hidden);
+    // Per layer two sums; the gradient of the scored rows; those of norms over heads, of which each rank has its own.
+    const int64_t head_norms = GetParam() == ModelFamily::kQwen3 ? shape.layers * 2 * share(2 * shape.head_dim) : 0;
+    const int64_t backward = shape.layers * 4 * share(stream) + 2 * share(positions * shape.hidden) + head_norms;
     for (const Outcome<double>& rank : ComputeOnRanks(problem, flat, static_cast<int>(t), false)) {
       EXPECT_EQ(Sent(rank.forward), forward);
       EXPECT_EQ(Sent(rank.all), forward + backward);
@@ -223,6 +227,9 @@ TEST(TensorParallelVolumeTest, EqualsTheClosedForms) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, TensorParallelVolumeTest,
+                         ::testing::Values(ModelFamily::kLlama, ModelFamily::kQwen2, ModelFamily::kQwen3));
 
 TEST(TensorParallelFailureTest, ALostRankEndsTheCall) {
   const Problem problem = MakeProblem(SmallShape(), {9, 4});

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/executor.h"
 #include "model/kernels/buffer.h"
 #include "model/kernels/kernels.h"
 
@@ -34,9 +35,20 @@ class PackedMatrix {
     }
   }
 
-  // Becomes the transpose of `other` (other's padded outputs are the depth): panels [begin, end) only, so that threads
-  // can share the work.
-  void SetTransposed(const PackedMatrix& other, int64_t panel_begin, int64_t panel_end) {
+  // Becomes the transpose of `other` (other's padded outputs are the depth).
+  void SetTransposed(const PackedMatrix& other, ParallelFor* parallel) {
+    parallel->Run(panels_, 64 * 1024 / (depth_ * kPanel) + 1,
+                  [&](int64_t begin, int64_t end) { SetTransposedPanels(other, begin, end); });
+  }
+
+  const Real* data() const { return data_.data(); }
+  int64_t panels() const { return panels_; }
+  int64_t depth() const { return depth_; }
+  // Stride of a row of outputs.
+  int64_t padded_outputs() const { return panels_ * kPanel; }
+
+ private:
+  void SetTransposedPanels(const PackedMatrix& other, int64_t panel_begin, int64_t panel_end) {
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
       const int64_t first = panel * kPanel;
       const int64_t lanes = first + kPanel < other.depth_ ? kPanel : other.depth_ - first;
@@ -48,13 +60,6 @@ class PackedMatrix {
     }
   }
 
-  const Real* data() const { return data_.data(); }
-  int64_t panels() const { return panels_; }
-  int64_t depth() const { return depth_; }
-  // Stride of a row of outputs.
-  int64_t padded_outputs() const { return panels_ * kPanel; }
-
- private:
   int64_t panels_;
   int64_t depth_;
   Buffer<Real> data_;

@@ -25,7 +25,7 @@ SAME_LAYER = {("envs", "tokenizer"), ("formats", "base"), ("tests", "examples")}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 GRPC = re.compile(r"^grpc|\.grpc\.pb\.h$")
 CUDA = re.compile(r"^(cuda|nccl)")
-TORCH_FREE = {"base", "proto", "formats", "tokenizer", "rpc", "envs", "queue", "weightsync", "gateway", "launch", "model", "rollout", "trainer"}
+TORCH_FREE = {"base", "proto", "formats", "collective", "tokenizer", "rpc", "envs", "queue", "weightsync", "gateway", "launch", "model", "rollout", "trainer"}
 HEAVY_TORCH = {"torch/torch.h", "torch/all.h", "torch/nn.h", "torch/script.h", "ATen/ATen.h"}
 CUDA_FOLDERS = ("collective/nccl/", "weightsync/transport/nccl/", "model/cuda/")
 

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 
-FOLDERS = ("base", "formats", "tokenizer", "envs", "rpc", "queue", "weightsync", "rollout", "trainer", "launch")
+FOLDERS = ("base", "formats", "collective", "tokenizer", "envs", "rpc", "queue", "weightsync", "rollout", "trainer", "launch")
 
 
 def analyse(entry):

@@ -1,0 +1,32 @@
+#include "model/activation_bytes.h"
+
+#include "model/kernels/kernels.h"
+#include "model/tensor_parallel.h"
+
+namespace leeway {
+
+using internal::RoundUpToPanel;
+
+int64_t ActivationBytes(const ModelShape& shape, const TensorRank& rank, Recompute recompute,
+                        absl::Span<const int64_t> lengths, int64_t real_bytes) {
+  const ModelShape shard = TensorShard(shape, rank.rank, rank.size);
+  const int64_t hidden = RoundUpToPanel(shape.hidden);
+  const int64_t head = RoundUpToPanel(shape.head_dim);
+  int64_t rows = 0;
+  int64_t tiled_rows = 0;
+  for (const int64_t length : lengths) {
+    rows += length;
+    tiled_rows += RoundUpToPanel(length);
+  }
+  const int64_t own_rows = rank.sequence ? rows * (rank.rank + 1) / rank.size - rows * rank.rank / rank.size : rows;
+  const int64_t inside_layers = recompute == Recompute::kFull ? 1 : shape.layers;
+  const int64_t wide_layers = recompute == Recompute::kNone ? shape.layers : 1;
+  const int64_t raw_heads = shape.has_qk_norm() ? shard.heads + shard.key_value_heads : 0;
+  const int64_t inside = own_rows * hidden + rows * (2 * shard.heads + 2 * shard.key_value_heads + raw_heads) * head +
+                         tiled_rows * 2 * shard.key_value_heads * head;
+  const int64_t values = rows * hidden + shape.layers * own_rows * hidden + inside_layers * inside +
+                         wide_layers * rows * 2 * RoundUpToPanel(shard.intermediate);
+  return values * real_bytes;
+}
+
+}  // namespace leeway

@@ -1,0 +1,35 @@
+#ifndef LEEWAY_MODEL_ACTIVATION_BYTES_H_
+#define LEEWAY_MODEL_ACTIVATION_BYTES_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "model/shape.h"
+#include "model/transformer.h"
+
+namespace leeway {
+
+// A tensor-parallel rank, for formulas.
+struct TensorRank {
+  int64_t rank = 0;
+  int64_t size = 1;
+  bool sequence = false;
+};
+
+// Bytes that rank keeps between Score and Backward for sequences of these lengths, in Reals of `real_bytes` each:
+//
+//   a row:              H                 the stream behind the last layer
+//   a row and layer:    2 H' + (a + 2g) d + a d + 2 F     input', middle', q k v, attention, gate and up
+//                     + (a + g) d       with norms over heads (Qwen3): queries and keys before them
+//   a sequence, layer:  2 g d (length rounded up to 16)   keys and values by tiles
+//
+// H hidden, d head size and F intermediate are rounded up to 16; a heads, g key/value heads and F are the rank's; H'
+// counts only the rank's rows with sequence parallelism. Selective recomputation keeps gate and up of one layer, full
+// recomputation everything but the input of one layer. Scratch of the passes is not counted: it does not grow with the
+// layers.
+int64_t ActivationBytes(const ModelShape& shape, const TensorRank& rank, Recompute recompute,
+                        absl::Span<const int64_t> lengths, int64_t real_bytes);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_MODEL_ACTIVATION_BYTES_H_
