@@ -1,11 +1,10 @@
 #include "tokenizer/hugging_face_tokenizer.h"
 
-#include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "tokenizer/character_tokenizer.h"
 
 namespace leeway {
 namespace {
@@ -18,28 +17,32 @@ std::string Utf8(uint32_t code_point) {
   return {static_cast<char>(0xc0 | code_point >> 6), static_cast<char>(0x80 | (code_point & 0x3f))};
 }
 
-// How the files' byte-level parts write a byte: as itself if it is printable, else as the next code point from 256 on.
-std::string ByteName(int byte, int* unprintable) {
-  const bool is_printable = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-  return Utf8(static_cast<uint32_t>(is_printable ? byte : 256 + (*unprintable)++));
+// How byte-level tokenizers write each byte: as itself if it is printable, else as the next code point from 256 on.
+std::vector<std::string> ByteNames() {
+  std::vector<std::string> names;
+  uint32_t unprintable = 256;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    const bool is_printable = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+    names.push_back(Utf8(is_printable ? byte : unprintable++));
+  }
+  return names;
 }
 
 // The names of all ids, special ones included.
 Json VocabularyOf(const Tokenizer& tokenizer) {
+  const std::vector<std::string> byte_names = ByteNames();
   Json vocabulary = Json::object();
-  int unprintable = 0;
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
     std::string name;
     if (id == tokenizer.end_of_text_id()) {
       name = kEndOfTextName;
     } else if (id == tokenizer.beginning_id()) {
       name = kBeginningName;
-    } else if (tokenizer.name() == "byte") {
-      name = ByteName(id, &unprintable);
     } else {
+      // Of one byte, in both vocabularies.
       const absl::StatusOr<std::string> text = tokenizer.Decode({id});
-      LEEWAY_CHECK(text.ok()) << text.status();
-      name = *text;
+      LEEWAY_CHECK(text.ok() && text->size() == 1) << id;
+      name = byte_names[static_cast<unsigned char>(text->front())];
     }
     vocabulary[name] = id;
   }
@@ -59,23 +62,18 @@ std::string FormatTokenizerJson(const Tokenizer& tokenizer) {
   // The special ids are none of these: added tokens are looked for in texts.
   json["added_tokens"] = Json::array();
   json["normalizer"] = nullptr;
-  Json last_decoder;
-  if (is_byte) {
-    // Every byte of the text by its name, and no merges: a model of single bytes.
-    json["pre_tokenizer"] = {
-        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}};
-    last_decoder = json["pre_tokenizer"];
-  } else {
-    // A dot would leave out the newline.
-    json["pre_tokenizer"] = {
-        {"type", "Split"}, {"pattern", {{"Regex", "[\\s\\S]"}}}, {"behavior", "Isolated"}, {"invert", false}};
-    last_decoder = {{"type", "Fuse"}};
-  }
+  const Json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}};
+  // Characters one by one; a dot would leave out the newline.
+  const Json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", "[\\s\\S]"}}}, {"behavior", "Isolated"}, {"invert", false}};
+  json["pre_tokenizer"] =
+      is_byte ? byte_level : Json{{"type", "Sequence"}, {"pretokenizers", Json::array({split, byte_level})}};
   json["post_processor"] = nullptr;
-  json["decoder"] = {
-      {"type", "Sequence"},
-      {"decoders", Json::array({RemoveName(kEndOfTextName), RemoveName(kBeginningName), std::move(last_decoder)})}};
+  json["decoder"] = {{"type", "Sequence"},
+                     {"decoders", Json::array({RemoveName(kEndOfTextName), RemoveName(kBeginningName), byte_level})}};
   if (is_byte) {
+    // Without merges every byte stays a token.
     json["model"] = {{"type", "BPE"},
                      {"dropout", nullptr},
                      {"unk_token", nullptr},
@@ -99,6 +97,8 @@ std::string FormatTokenizerConfig(int64_t max_tokens) {
   json["bos_token"] = kBeginningName;
   json["eos_token"] = kEndOfTextName;
   json["pad_token"] = kEndOfTextName;
+  // Else some classes add a token of their own, beyond the model's vocabulary.
+  json["unk_token"] = kEndOfTextName;
   json["model_max_length"] = max_tokens;
   json["clean_up_tokenization_spaces"] = false;
   // A text that spells a special token's name is a text.

@@ -33,7 +33,8 @@ TEST(HuggingFaceTokenizerTest, CharactersAreWordsOfOneCharacter) {
   EXPECT_EQ(vocabulary["<|beginning|>"], 1);
   EXPECT_EQ(vocabulary["0"], 2);
   EXPECT_EQ(vocabulary["z"], 37);
-  EXPECT_EQ(vocabulary["\n"], 39);
+  EXPECT_EQ(vocabulary["\u0120"], 38);  // space
+  EXPECT_EQ(vocabulary["\u010a"], 39);  // newline
   EXPECT_EQ(vocabulary["U"], 63);
   EXPECT_FALSE(vocabulary.contains(file["model"]["unk_token"].get<std::string>()));
   EXPECT_TRUE(file["added_tokens"].empty());
