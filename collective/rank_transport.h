@@ -36,8 +36,8 @@ class RankTransport {
   virtual int root_rank() const = 0;
 
   // Sends outgoing[r] to every rank r and fills incoming[r] from it; both have size() entries, the own ones empty. All
-  // ranks call it with equal tags, else FAILED_PRECONDITION before a byte of the caller's memory is written. Returns
-  // when the caller may reuse all memory.
+  // ranks call it with equal tags and sizes that fit, else FAILED_PRECONDITION. Returns when the caller may reuse all
+  // memory, also after an error.
   virtual absl::Status Exchange(const OperationTag& tag, const Deadline& deadline,
                                 absl::Span<const ConstBytes> outgoing, absl::Span<const MutableBytes> incoming) = 0;
 

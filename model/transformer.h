@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "base/executor.h"
 #include "model/parameter_stream.h"
+#include "model/recompute.h"
 #include "model/shape.h"
 #include "model/tensor_parallel.h"
 
@@ -75,13 +76,6 @@ template <typename Real>
 struct PositionScores {
   std::vector<Real> logprobs;
   std::vector<Real> entropies;  // of the same (tempered, restricted) distribution
-};
-
-// What a backward pass computes again instead of finding it kept. No bit depends on it.
-enum class Recompute {
-  kNone,
-  kSelective,  // the rows of gate and up, the widest ones: one product of the forward pass
-  kFull,       // a whole layer from its input
 };
 
 struct TransformerOptions {

@@ -4,37 +4,105 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
 #include "base/failpoint.h"
 #include "base/status_macros.h"
+#include "trainer/checkpoint/state_gathering.h"
+#include "trainer/optimizer/global_norm.h"
 
 namespace leeway {
 
-Learner::Learner(const TrainerOptions& options, ParallelFor* parallel)
+template <typename Real>
+absl::StatusOr<std::unique_ptr<BasicLearner<Real>>> BasicLearner<Real>::Create(const TrainerOptions& options,
+                                                                               const Mesh* mesh,
+                                                                               ParallelFor* parallel) {
+  LEEWAY_ASSIGN_OR_RETURN(
+      std::unique_ptr<ShardedState<Real>> state,
+      ShardedState<Real>::Create(options.model, options.sharding, options.optimizer, mesh, parallel));
+  auto learner = absl::WrapUnique(new BasicLearner(options, mesh, parallel, std::move(state)));
+  LEEWAY_RETURN_IF_ERROR(learner->ParametersChanged());
+  return learner;
+}
+
+template <typename Real>
+BasicLearner<Real>::BasicLearner(const TrainerOptions& options, const Mesh* mesh, ParallelFor* parallel,
+                                 std::unique_ptr<ShardedState<Real>> state)
     : options_(options),
       layout_(ParameterLayout(options.model)),
-      parallel_(parallel),
-      model_(options.model, parallel),
-      optimizer_(options.optimizer, layout_, parallel),
+      mesh_(mesh),
+      state_(std::move(state)),
+      model_(options.model, parallel,
+             {.tensor_parallel = {.ranks = mesh->tensor(), .sequence = options.sequence_parallel},
+              .recompute = options.recompute}),
       pass_(options.objective, &model_) {
-  Reset(std::vector<float>(options.model.ParameterCount(), 0.0f));
+  if (state_->FlatParameters().empty()) model_.StreamParameters(state_.get());
 }
 
-void Learner::Restore(std::vector<float> parameters, AdamW::State optimizer) {
-  LEEWAY_CHECK(static_cast<int64_t>(parameters.size()) == options_.model.ParameterCount()) << parameters.size();
-  parameters_ = std::move(parameters);
-  gradients_.assign(parameters_.size(), 0.0f);
-  optimizer_.set_state(std::move(optimizer));
-  model_.SetParameters(parameters_);
+template <typename Real>
+absl::Status BasicLearner<Real>::Restore(const BasicTrainingState<Real>& state) {
+  if (static_cast<int64_t>(state.parameters.size()) != options_.model.ParameterCount()) {
+    return absl::InvalidArgumentError(absl::StrCat("a state of ", state.parameters.size(),
+                                                   " parameters for a model of ", options_.model.ParameterCount()));
+  }
+  LEEWAY_RETURN_IF_ERROR(SetOwnState(options_.model, *mesh_, state, state_.get()));
+  return ParametersChanged();
 }
 
-void Learner::Reset(std::vector<float> parameters) {
-  AdamW::State fresh;
-  fresh.first_moment.assign(parameters.size(), 0.0f);
-  fresh.second_moment.assign(parameters.size(), 0.0f);
-  Restore(std::move(parameters), std::move(fresh));
+template <typename Real>
+absl::Status BasicLearner<Real>::Reset(absl::Span<const Real> parameters) {
+  BasicTrainingState<Real> state;
+  state.parameters.assign(parameters.begin(), parameters.end());
+  return Restore(state);
 }
 
-absl::Status Learner::Train(uint64_t step, const LeasedBatch& leased, StepReport* report) {
+template <typename Real>
+absl::StatusOr<BasicTrainingState<Real>> BasicLearner<Real>::GatherState() {
+  return GatherWholeState(options_.model, *mesh_, state_.get());
+}
+
+template <typename Real>
+absl::Status BasicLearner<Real>::ParametersChanged() {
+  const absl::Span<const Real> flat = state_->FlatParameters();
+  if (!flat.empty()) model_.SetParameters(flat);
+  if (mesh_->shape().tensor == 1 && !flat.empty()) {
+    parameters_ = flat;
+    return absl::OkStatus();
+  }
+  LEEWAY_RETURN_IF_ERROR(GatherWholeParameters(options_.model, *mesh_, state_.get(), &whole_));
+  parameters_ = whole_;
+  return absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status BasicLearner<Real>::SumOverData(absl::Span<double> values) {
+  if (mesh_->shape().data == 1) return absl::OkStatus();
+  return mesh_->data()->AllReduce(ReduceOp::kSum, DType::kF64, values.data(), static_cast<int64_t>(values.size()));
+}
+
+template <typename Real>
+absl::Status BasicLearner<Real>::SumOverData(ObjectiveSums* sums) {
+  // Counts are far below 2^53.
+  double values[] = {sums->policy_loss,
+                     sums->loss,
+                     sums->entropy,
+                     sums->kl_old,
+                     static_cast<double>(sums->clipped),
+                     static_cast<double>(sums->tokens),
+                     static_cast<double>(sums->corrected)};
+  LEEWAY_RETURN_IF_ERROR(SumOverData(absl::MakeSpan(values)));
+  *sums = {values[0],
+           values[1],
+           values[2],
+           values[3],
+           static_cast<int64_t>(values[4]),
+           static_cast<int64_t>(values[5]),
+           static_cast<int64_t>(values[6])};
+  return absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status BasicLearner<Real>::Train(uint64_t step, const LeasedBatch& leased, StepReport* report) {
   *report = StepReport();
   report->learning_rate = options_.optimizer.schedule.At(static_cast<int64_t>(step));
   TrainBatchOptions batch_options;
@@ -46,44 +114,59 @@ absl::Status Learner::Train(uint64_t step, const LeasedBatch& leased, StepReport
   batch_options.max_positions = options_.model.max_positions;
   batch_options.micro_batch_tokens = options_.micro_batch_tokens;
   batch_options.updates = options_.updates_per_step;
+  batch_options.data_ranks = mesh_->shape().data;
+  batch_options.data_rank = mesh_->data_rank();
+  batch_options.cost = CostOfLength(options_.model);
   LEEWAY_RETURN_IF_ERROR(BuildTrainBatch(batch_options, leased.groups, &batch_, &report->refused));
   if (!report->refused.empty()) return absl::OkStatus();
 
   const bool has_many_updates = batch_.updates.size() > 1;
-  std::vector<float> parameters_before;
-  AdamW::State optimizer_before;
+  typename ShardedState<Real>::Snapshot before;
   if (has_many_updates) {
     // The later minibatches see changed weights, so what the step began with is computed for all of them first; and a
     // step that turns out not to be finite half-way has to be undone.
+    prox_.assign(batch_.position_count(), 0.0);
     LEEWAY_RETURN_IF_ERROR(pass_.Score(batch_, &prox_));
+    LEEWAY_RETURN_IF_ERROR(SumOverData(absl::MakeSpan(prox_)));
     report->refused = FindMismatches(batch_, prox_);
     if (!report->refused.empty()) return absl::OkStatus();
-    parameters_before = parameters_;
-    optimizer_before = optimizer_.state();
+    before = state_->Save();
   }
   for (size_t u = 0; u < batch_.updates.size() && report->is_finite; ++u) {
     LEEWAY_ASSIGN_OR_RETURN(report->is_finite, Update(batch_.updates[u], !has_many_updates, report));
     if (!report->refused.empty()) return absl::OkStatus();
   }
   if (!report->is_finite && report->updates > 0) {
-    Restore(std::move(parameters_before), std::move(optimizer_before));
+    LEEWAY_RETURN_IF_ERROR(state_->Restore(before));
+    LEEWAY_RETURN_IF_ERROR(ParametersChanged());
     report->updates = 0;
   }
   report->mismatch = ComputeMismatch(batch_, prox_);
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Learner::Update(const UpdateRange& range, bool is_first, StepReport* report) {
-  std::fill(gradients_.begin(), gradients_.end(), 0.0f);
+template <typename Real>
+absl::StatusOr<bool> BasicLearner<Real>::Update(const UpdateRange& range, bool is_first, StepReport* report) {
+  state_->ZeroGradients();
   ObjectiveSums sums;
-  LEEWAY_RETURN_IF_ERROR(pass_.Run(batch_, range, is_first ? absl::Span<const double>() : prox_, &theta_, &sums,
-                                   absl::MakeSpan(gradients_)));
+  const absl::Span<const double> prox = is_first ? absl::Span<const double>() : prox_;
+  theta_.assign(batch_.position_count(), 0.0);
+  const absl::Span<Real> flat = state_->FlatGradients();
+  if (flat.empty()) {
+    LEEWAY_RETURN_IF_ERROR(pass_.Run(batch_, range, prox, &theta_, &sums, state_.get()));
+  } else {
+    LEEWAY_RETURN_IF_ERROR(pass_.Run(batch_, range, prox, &theta_, &sums, flat));
+  }
+  LEEWAY_RETURN_IF_ERROR(SumOverData(&sums));
   if (is_first) {
     prox_ = theta_;
+    // Every position is some rank's; the others have added 0.
+    LEEWAY_RETURN_IF_ERROR(SumOverData(absl::MakeSpan(prox_)));
     report->refused = FindMismatches(batch_, prox_);
     if (!report->refused.empty()) return true;
   }
-  const double norm = GlobalNorm(gradients_, parallel_);
+  LEEWAY_RETURN_IF_ERROR(state_->FinishGradients());
+  LEEWAY_ASSIGN_OR_RETURN(const double norm, state_->GradientNorm());
   report->grad_norm = std::max(report->grad_norm, norm);
   if (std::isnan(norm)) report->grad_norm = norm;
   report->sums.policy_loss += sums.policy_loss;
@@ -96,13 +179,14 @@ absl::StatusOr<bool> Learner::Update(const UpdateRange& range, bool is_first, St
   if (!std::isfinite(sums.loss) || !std::isfinite(norm)) return false;
   if (range.normaliser.tokens == 0) return true;
   LEEWAY_FAILPOINT("trainer_before_optimizer");
-  const double limit = options_.optimizer.max_grad_norm;
-  const double scale = limit > 0 && norm > limit ? limit / norm : 1.0;
-  optimizer_.Step(report->learning_rate, scale, gradients_, absl::MakeSpan(parameters_));
-  model_.SetParameters(parameters_);
+  LEEWAY_RETURN_IF_ERROR(state_->Step(report->learning_rate, ClipScale(norm, options_.optimizer.max_grad_norm)));
+  LEEWAY_RETURN_IF_ERROR(ParametersChanged());
   ++report->updates;
   LEEWAY_FAILPOINT("trainer_after_optimizer");
   return true;
 }
+
+template class BasicLearner<float>;
+template class BasicLearner<double>;
 
 }  // namespace leeway

@@ -6,20 +6,28 @@
 // With one update a step the batch goes through the model once: the log-probabilities of that pass are prox and theta,
 // and the check against the recorded ones uses them. With several, the whole batch is scored at the step's weights
 // first, and a step that turns out not to be finite half-way is undone. Nothing is applied before the check has passed.
+//
+// On several ranks each has a Learner with its place in the mesh; all make the same calls with the same batches, each
+// trains its part of the sequences, and all reports are equal. Calls then block on the other ranks within the
+// communicators' timeouts; after an error of one of them the object is of no more use.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/executor.h"
 #include "model/transformer.h"
 #include "queue/queue_client.h"
+#include "trainer/checkpoint/training_state.h"
 #include "trainer/loss/gradient_pass.h"
 #include "trainer/loss/mismatch.h"
 #include "trainer/loss/train_batch.h"
-#include "trainer/optimizer/adamw.h"
+#include "trainer/parallel/mesh.h"
+#include "trainer/parallel/sharded_state.h"
 #include "trainer/trainer_options.h"
 
 namespace leeway {
@@ -38,45 +46,66 @@ struct StepReport {
   double learning_rate = 0;
 };
 
-// Owns parameters, optimizer and model. One caller at a time; uses `parallel`, which outlives it.
-class Learner {
+// Owns parameters, optimizer and model. One caller at a time. Real = float (product) or double (the tests' oracle).
+template <typename Real>
+class BasicLearner {
  public:
-  Learner(const TrainerOptions& options, ParallelFor* parallel);
+  // All parameters are zero. Mesh and `parallel` outlive the object. INVALID_ARGUMENT: the model or the options do not
+  // fit the mesh.
+  static absl::StatusOr<std::unique_ptr<BasicLearner>> Create(const TrainerOptions& options, const Mesh* mesh,
+                                                              ParallelFor* parallel);
 
-  // Replaces the parameters (flat, ParameterLayout order) and the optimizer's state. REQUIRES: right sizes.
-  void Restore(std::vector<float> parameters, AdamW::State optimizer);
-  // Replaces the parameters and forgets the optimizer's state.
-  void Reset(std::vector<float> parameters);
+  // Goes on from `state`, of the whole model. INVALID_ARGUMENT: it has other sizes, or arrays of another optimizer.
+  absl::Status Restore(const BasicTrainingState<Real>& state);
+  // Replaces the parameters (whole model, flat, ParameterLayout order) and forgets the optimizer's state.
+  absl::Status Reset(absl::Span<const Real> parameters);
 
   // Trains step `step` on the batch. `report` says what became of it; parameters change only if nothing was refused and
-  // everything was finite. Errors: INTERNAL (staleness bound), INVALID_ARGUMENT (the model refused the batch).
+  // everything was finite. Errors: INTERNAL (staleness bound), INVALID_ARGUMENT (the model refused the batch), the
+  // communicators'.
   absl::Status Train(uint64_t step, const LeasedBatch& leased, StepReport* report);
 
-  absl::Span<const float> parameters() const { return parameters_; }
-  const AdamW::State& optimizer_state() const { return optimizer_.state(); }
+  // The whole model as it computes; the same on all ranks. Valid until the next call.
+  absl::Span<const Real> parameters() const { return parameters_; }
+  // The whole state, on rank 0 of the mesh; nothing elsewhere.
+  absl::StatusOr<BasicTrainingState<Real>> GatherState();
+
   const std::vector<ParameterInfo>& layout() const { return layout_; }
   // Of the last Train: the batch, and the log-probabilities at the step's weights before its first update.
   const TrainBatch& batch() const { return batch_; }
   absl::Span<const double> recomputed() const { return prox_; }
 
  private:
+  BasicLearner(const TrainerOptions& options, const Mesh* mesh, ParallelFor* parallel,
+               std::unique_ptr<ShardedState<Real>> state);
+
   // One optimizer update. False when loss or gradients are not finite; then the parameters are untouched.
   absl::StatusOr<bool> Update(const UpdateRange& range, bool is_first, StepReport* report);
+  // Sums over the data-parallel ranks, in double and in the communicator's order.
+  absl::Status SumOverData(absl::Span<double> values);
+  absl::Status SumOverData(ObjectiveSums* sums);
+  // Everybody sees the state's parameters: the model here, and parameters().
+  absl::Status ParametersChanged();
 
   const TrainerOptions options_;
   const std::vector<ParameterInfo> layout_;
-  ParallelFor* const parallel_;
-  Transformer<float> model_;
-  AdamW optimizer_;
-  GradientPass<float> pass_;
+  const Mesh* const mesh_;
+  const std::unique_ptr<ShardedState<Real>> state_;
+  Transformer<Real> model_;
+  GradientPass<Real> pass_;
 
-  std::vector<float> parameters_;
-  std::vector<float> gradients_;
+  absl::Span<const Real> parameters_;
+  std::vector<Real> whole_;  // where they lie, if not in the state
   TrainBatch batch_;
   std::vector<double> theta_;
   // Log-probabilities at the step's weights before its first update.
   std::vector<double> prox_;
 };
+
+using Learner = BasicLearner<float>;
+
+extern template class BasicLearner<float>;
+extern template class BasicLearner<double>;
 
 }  // namespace leeway
 

@@ -1,7 +1,10 @@
 #include "trainer/learner.h"
 
 #include <algorithm>
+#include <memory>
 
+#include "collective/in_process/in_process_group.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/fake_rollout.h"
 
@@ -31,18 +34,25 @@ class LearnerTest : public ::testing::Test {
     weights.set_version(version);
     rollout_.SetWeights(weights, parameters);
   }
+  std::unique_ptr<Learner> Make(const TrainerOptions& options, ParallelFor* parallel) {
+    absl::StatusOr<std::unique_ptr<Learner>> learner = Learner::Create(options, mesh_.get(), parallel);
+    EXPECT_TRUE(learner.ok()) << learner.status();
+    return *std::move(learner);
+  }
   static std::vector<float> Copy(absl::Span<const float> values) { return {values.begin(), values.end()}; }
 
+  const std::unique_ptr<Communicator> alone_ = InProcessGroup(1, "trainer", absl::InfiniteDuration()).Take(0);
+  const std::unique_ptr<Mesh> mesh_ = *Mesh::Create({}, alone_.get());
   ParallelFor parallel_;
   FakeRollout rollout_;
   const std::vector<float> initial_;
 };
 
 TEST_F(LearnerTest, OnPolicyNothingMismatchesAndTheParametersMove) {
-  Learner learner(Options(), &parallel_);
-  learner.Reset(initial_);
+  const std::unique_ptr<Learner> learner = Make(Options(), &parallel_);
+  ASSERT_TRUE(learner->Reset(initial_).ok());
   StepReport report;
-  ASSERT_TRUE(learner.Train(1, rollout_.Batch(1, 4, 3), &report).ok());
+  ASSERT_TRUE(learner->Train(1, rollout_.Batch(1, 4, 3), &report).ok());
   EXPECT_TRUE(report.refused.empty());
   EXPECT_TRUE(report.is_finite);
   EXPECT_EQ(report.updates, 1);
@@ -53,28 +63,28 @@ TEST_F(LearnerTest, OnPolicyNothingMismatchesAndTheParametersMove) {
   EXPECT_EQ(report.sums.clipped, 0);
   EXPECT_EQ(report.sums.kl_old, 0.0);
   EXPECT_GT(report.grad_norm, 0.0);
-  EXPECT_NE(Copy(learner.parameters()), initial_);
+  EXPECT_NE(Copy(learner->parameters()), initial_);
 }
 
 TEST_F(LearnerTest, OneUpdateRaisesTheProbabilityOfWhatWasRewarded) {
-  Learner learner(Options(), &parallel_);
-  learner.Reset(initial_);
+  const std::unique_ptr<Learner> learner = Make(Options(), &parallel_);
+  ASSERT_TRUE(learner->Reset(initial_).ok());
   const LeasedBatch batch = rollout_.Batch(1, 4, 3);
   StepReport report;
-  ASSERT_TRUE(learner.Train(1, batch, &report).ok());
-  const std::vector<double> before(learner.recomputed().begin(), learner.recomputed().end());
-  std::vector<TrainSequence> sequences = learner.batch().sequences;
+  ASSERT_TRUE(learner->Train(1, batch, &report).ok());
+  const std::vector<double> before(learner->recomputed().begin(), learner->recomputed().end());
+  std::vector<TrainSequence> sequences = learner->batch().sequences;
   // The same data again at lag 1: recomputed() are now the log-probabilities after the update.
   TrainerOptions stale = Options();
-  Learner after(stale, &parallel_);
-  after.Reset(Copy(learner.parameters()));
+  const std::unique_ptr<Learner> after = Make(stale, &parallel_);
+  ASSERT_TRUE(after->Reset(Copy(learner->parameters())).ok());
   LeasedBatch again = batch;
   again.lag_limit = 1;
-  ASSERT_TRUE(after.Train(2, again, &report).ok());
+  ASSERT_TRUE(after->Train(2, again, &report).ok());
   double gain = 0;
   for (const TrainSequence& sequence : sequences) {
     for (int64_t i = sequence.begin; i < sequence.end; ++i) {
-      gain += sequence.advantage * (after.recomputed()[i] - before[i]);
+      gain += sequence.advantage * (after->recomputed()[i] - before[i]);
     }
   }
   EXPECT_GT(gain, 0.0);
@@ -84,22 +94,22 @@ TEST_F(LearnerTest, TwoLearnersGiveTheSameBits) {
   for (int64_t updates : {1, 2}) {
     TrainerOptions options = Options();
     options.updates_per_step = updates;
-    Learner a(options, &parallel_);
+    const std::unique_ptr<Learner> a = Make(options, &parallel_);
     ParallelFor three(3);
-    Learner b(options, &three);
-    a.Reset(initial_);
-    b.Reset(initial_);
+    const std::unique_ptr<Learner> b = Make(options, &three);
+    ASSERT_TRUE(a->Reset(initial_).ok());
+    ASSERT_TRUE(b->Reset(initial_).ok());
     for (uint64_t step = 1; step <= 3; ++step) {
-      SetWeights(step, a.parameters());
+      SetWeights(step, a->parameters());
       const LeasedBatch batch = rollout_.Batch(step, 4, 3);
       StepReport report;
-      ASSERT_TRUE(a.Train(step, batch, &report).ok());
+      ASSERT_TRUE(a->Train(step, batch, &report).ok());
       ASSERT_EQ(report.updates, updates);
-      ASSERT_TRUE(b.Train(step, batch, &report).ok());
+      ASSERT_TRUE(b->Train(step, batch, &report).ok());
       ASSERT_TRUE(report.refused.empty());
     }
-    EXPECT_EQ(Copy(a.parameters()), Copy(b.parameters()));
-    EXPECT_EQ(a.optimizer_state().second_moment, b.optimizer_state().second_moment);
+    EXPECT_EQ(Copy(a->parameters()), Copy(b->parameters()));
+    EXPECT_EQ(*a->GatherState(), *b->GatherState());
   }
 }
 
@@ -107,10 +117,10 @@ TEST_F(LearnerTest, SeveralUpdatesCompareWithTheWeightsOfTheBeginningOfTheStep) 
   TrainerOptions options = Options();
   options.updates_per_step = 4;
   options.objective.kind = ObjectiveKind::kDecoupled;
-  Learner learner(options, &parallel_);
-  learner.Reset(initial_);
+  const std::unique_ptr<Learner> learner = Make(options, &parallel_);
+  ASSERT_TRUE(learner->Reset(initial_).ok());
   StepReport report;
-  ASSERT_TRUE(learner.Train(1, rollout_.Batch(1, 4, 3), &report).ok());
+  ASSERT_TRUE(learner->Train(1, rollout_.Batch(1, 4, 3), &report).ok());
   EXPECT_TRUE(report.refused.empty());
   EXPECT_EQ(report.updates, 4);
   EXPECT_EQ(report.mismatch.k3, 0.0);
@@ -122,27 +132,27 @@ TEST_F(LearnerTest, AMismatchAtLagZeroChangesNothingAndNamesTheGroup) {
   for (int64_t updates : {1, 2}) {
     TrainerOptions options = Options();
     options.updates_per_step = updates;
-    Learner learner(options, &parallel_);
-    learner.Reset(initial_);
+    const std::unique_ptr<Learner> learner = Make(options, &parallel_);
+    ASSERT_TRUE(learner->Reset(initial_).ok());
     LeasedBatch batch = rollout_.Batch(1, 4, 3);
     // 0-filled in one group, shifted by one in another.
     for (float& logprob : *batch.groups[1].members[2].mutable_spans(1)->mutable_logprobs()) logprob = 0.0f;
     auto* shifted = batch.groups[3].members[0].mutable_spans(1)->mutable_logprobs();
     std::rotate(shifted->begin(), shifted->begin() + 1, shifted->end());
     StepReport report;
-    ASSERT_TRUE(learner.Train(1, batch, &report).ok());
+    ASSERT_TRUE(learner->Train(1, batch, &report).ok());
     ASSERT_EQ(report.refused.size(), 2u);
     EXPECT_EQ(report.refused[0].ticket, 2u);
     EXPECT_EQ(report.refused[1].ticket, 4u);
     EXPECT_EQ(report.refused[0].reason, "logprob_mismatch");
-    EXPECT_EQ(Copy(learner.parameters()), initial_);
-    EXPECT_EQ(learner.optimizer_state().updates, 0);
+    EXPECT_EQ(Copy(learner->parameters()), initial_);
+    EXPECT_EQ(learner->GatherState()->updates, 0);
     // With the groups replaced the step goes through, to the bits of a step that never saw them.
-    ASSERT_TRUE(learner.Train(1, rollout_.Batch(1, 4, 3), &report).ok());
-    Learner other(options, &parallel_);
-    other.Reset(initial_);
-    ASSERT_TRUE(other.Train(1, rollout_.Batch(1, 4, 3), &report).ok());
-    EXPECT_EQ(Copy(learner.parameters()), Copy(other.parameters()));
+    ASSERT_TRUE(learner->Train(1, rollout_.Batch(1, 4, 3), &report).ok());
+    const std::unique_ptr<Learner> other = Make(options, &parallel_);
+    ASSERT_TRUE(other->Reset(initial_).ok());
+    ASSERT_TRUE(other->Train(1, rollout_.Batch(1, 4, 3), &report).ok());
+    EXPECT_EQ(Copy(learner->parameters()), Copy(other->parameters()));
   }
 }
 
@@ -151,50 +161,53 @@ TEST_F(LearnerTest, RewardsThatBlowUpTheGradientChangeNothing) {
     TrainerOptions options = Options();
     options.advantage = AdvantageKind::kDrGrpo;
     options.updates_per_step = updates;
-    Learner learner(options, &parallel_);
-    learner.Reset(initial_);
+    const std::unique_ptr<Learner> learner = Make(options, &parallel_);
+    ASSERT_TRUE(learner->Reset(initial_).ok());
     LeasedBatch batch = rollout_.Batch(1, 4, 3);
     batch.groups[3].members[0].mutable_score()->set_reward(1e300);
     StepReport report;
-    ASSERT_TRUE(learner.Train(1, batch, &report).ok());
+    ASSERT_TRUE(learner->Train(1, batch, &report).ok());
     EXPECT_TRUE(report.refused.empty());
     EXPECT_FALSE(report.is_finite);
     EXPECT_EQ(report.updates, 0);
-    EXPECT_EQ(Copy(learner.parameters()), initial_) << updates;
-    EXPECT_EQ(learner.optimizer_state().updates, 0);
-    EXPECT_EQ(learner.optimizer_state().first_moment, std::vector<float>(initial_.size(), 0.0f));
+    EXPECT_EQ(Copy(learner->parameters()), initial_) << updates;
+    const TrainingState state = *learner->GatherState();
+    EXPECT_EQ(state.updates, 0);
+    for (const auto& [name, values] : state.optimizer) EXPECT_THAT(values, ::testing::Each(0.0f)) << name;
   }
 }
 
 TEST_F(LearnerTest, ABatchWithoutATrainedTokenMakesNoUpdate) {
   TrainerOptions options = Options();
   options.breach_masks = true;
-  Learner learner(options, &parallel_);
-  learner.Reset(initial_);
+  const std::unique_ptr<Learner> learner = Make(options, &parallel_);
+  ASSERT_TRUE(learner->Reset(initial_).ok());
   StepReport report;
   // Version 1 in step 5 with limit 0: everything is masked.
-  ASSERT_TRUE(learner.Train(5, rollout_.Batch(1, 4, 3), &report).ok());
+  ASSERT_TRUE(learner->Train(5, rollout_.Batch(1, 4, 3), &report).ok());
   EXPECT_TRUE(report.is_finite);
   EXPECT_EQ(report.updates, 0);
-  EXPECT_EQ(learner.batch().trained_tokens, 0);
-  EXPECT_EQ(Copy(learner.parameters()), initial_);
+  EXPECT_EQ(learner->batch().trained_tokens, 0);
+  EXPECT_EQ(Copy(learner->parameters()), initial_);
 }
 
 TEST_F(LearnerTest, RestoredStateContinuesToTheSameBits) {
-  Learner whole(Options(), &parallel_);
-  whole.Reset(initial_);
-  Learner second(Options(), &parallel_);
+  const std::unique_ptr<Learner> whole = Make(Options(), &parallel_);
+  ASSERT_TRUE(whole->Reset(initial_).ok());
+  const std::unique_ptr<Learner> second = Make(Options(), &parallel_);
   for (uint64_t step = 1; step <= 4; ++step) {
-    SetWeights(step, whole.parameters());
-    if (step == 3) second.Restore(Copy(whole.parameters()), whole.optimizer_state());
+    SetWeights(step, whole->parameters());
+    if (step == 3) {
+      ASSERT_TRUE(second->Restore(*whole->GatherState()).ok());
+    }
     const LeasedBatch batch = rollout_.Batch(step, 4, 3);
     StepReport report;
-    ASSERT_TRUE(whole.Train(step, batch, &report).ok());
+    ASSERT_TRUE(whole->Train(step, batch, &report).ok());
     if (step >= 3) {
-      ASSERT_TRUE(second.Train(step, batch, &report).ok());
+      ASSERT_TRUE(second->Train(step, batch, &report).ok());
     }
   }
-  EXPECT_EQ(Copy(whole.parameters()), Copy(second.parameters()));
+  EXPECT_EQ(Copy(whole->parameters()), Copy(second->parameters()));
 }
 
 }  // namespace

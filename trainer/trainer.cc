@@ -13,9 +13,11 @@
 #include "base/failpoint.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
+#include "collective/in_process/in_process_group.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/initial_weights.h"
 #include "trainer/learner.h"
+#include "trainer/learner_ranks.h"
 #include "trainer/publication.h"
 #include "trainer/queue_patience.h"
 #include "trainer/records/metrics_line.h"
@@ -39,21 +41,24 @@ class Trainer::Impl {
         environment_(environment),
         owner_(owner),
         started_at_(environment.clock->Now()),
-        learner_(options_, environment.parallel),
-        store_(environment.files, JoinPath(options_.run_directory, "checkpoints"), learner_.layout(),
-               options_.checkpoints_kept),
+        layout_(ParameterLayout(options_.model)),
+        store_(environment.files, JoinPath(options_.run_directory, "checkpoints"), layout_, options_.checkpoints_kept),
         records_(options_, environment.files, environment.clock, environment.tokenizer),
         patience_(options_.queue_patience, &owner->stop_requested_, environment.states, environment.clock),
-        publication_(options_, learner_.layout(), environment.queue, environment.publisher, &patience_),
+        publication_(options_, layout_, environment.queue, environment.publisher, &patience_),
         meter_(options_.name, environment.states),
         last_commit_at_(started_at_) {}
 
   absl::Status Run();
 
  private:
+  absl::Status RunSteps();
+
   // What became of asking for a batch.
   enum class LeaseOutcome { kBatch, kStop };
 
+  // Makes the learners of all ranks.
+  absl::Status Gather();
   absl::Status Start();
   absl::Status StartFrom(const Checkpoint& checkpoint);
   absl::Status StartFresh();
@@ -99,7 +104,12 @@ class Trainer::Impl {
   Trainer* const owner_;
   const MonotonicTime started_at_;
 
-  Learner learner_;
+  const std::vector<ParameterInfo> layout_;
+  // Of a trainer that is alone.
+  std::unique_ptr<Communicator> alone_;
+  std::unique_ptr<Mesh> mesh_;
+  std::unique_ptr<Learner> learner_;
+  std::unique_ptr<LearnerLeader> leader_;
   CheckpointStore store_;
   RunRecords records_;
   QueuePatience patience_;
@@ -131,6 +141,26 @@ class Trainer::Impl {
 };
 
 absl::Status Trainer::Impl::Run() {
+  LEEWAY_RETURN_IF_ERROR(Gather());
+  const absl::Status ended = RunSteps();
+  // Whatever ended the run, the others need not find out by waiting.
+  const absl::Status stopped = leader_->Stop(ended);
+  return ended.ok() ? stopped : ended;
+}
+
+absl::Status Trainer::Impl::Gather() {
+  Communicator* world = environment_.world;
+  if (world == nullptr) {
+    alone_ = InProcessGroup(1, "trainer", absl::InfiniteDuration()).Take(0);
+    world = alone_.get();
+  }
+  LEEWAY_ASSIGN_OR_RETURN(mesh_, Mesh::Create(options_.mesh, world));
+  LEEWAY_ASSIGN_OR_RETURN(learner_, Learner::Create(options_, mesh_.get(), environment_.parallel));
+  leader_ = std::make_unique<LearnerLeader>(learner_.get(), environment_.commands);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Impl::RunSteps() {
   LEEWAY_RETURN_IF_ERROR(Start());
   const uint64_t steps = static_cast<uint64_t>(options_.steps);
   while (finished_step_ < steps && !stop_requested() && !is_draining_) {
@@ -186,7 +216,7 @@ absl::Status Trainer::Impl::StartFrom(const Checkpoint& checkpoint) {
                                                    checkpoint.step, " was made with seed ", checkpoint.seed,
                                                    "; use that seed, or another run.name"));
   }
-  learner_.Restore(checkpoint.parameters, checkpoint.optimizer);
+  LEEWAY_RETURN_IF_ERROR(leader_->Restore(checkpoint.training));
   SetFinished(checkpoint.step);
   consumed_ = checkpoint.consumed;
   skipped_steps_ = checkpoint.skipped_steps;
@@ -201,20 +231,16 @@ absl::Status Trainer::Impl::StartFrom(const Checkpoint& checkpoint) {
 
 absl::Status Trainer::Impl::StartFresh() {
   LEEWAY_ASSIGN_OR_RETURN(std::vector<float> parameters, InitialWeights(options_));
-  if (options_.warm_start.steps == 0) {
-    learner_.Reset(std::move(parameters));
-    return absl::OkStatus();
-  }
+  if (options_.warm_start.steps == 0) return leader_->Reset(std::move(parameters));
   LEEWAY_ASSIGN_OR_RETURN(const WarmStartResult result, WarmStart(&parameters));
   // The next start begins it again.
   if (result.was_stopped) return absl::OkStatus();
   LEEWAY_LOG_INFO("warm start: loss {:.4f} -> {:.4f}", result.first_loss, result.last_loss);
-  learner_.Reset(std::move(parameters));
+  LEEWAY_RETURN_IF_ERROR(leader_->Reset(std::move(parameters)));
   // The warm start's own checkpoint: the end of "step 0", with a fresh optimizer and an empty ledger.
   Checkpoint checkpoint;
   checkpoint.seed = options_.seed;
-  checkpoint.parameters.assign(learner_.parameters().begin(), learner_.parameters().end());
-  checkpoint.optimizer = learner_.optimizer_state();
+  LEEWAY_ASSIGN_OR_RETURN(checkpoint.training, leader_->GatherState());
   checkpoint.lineage = lineage_;
   checkpoint.wall_seconds = WallSeconds();
   checkpoint.resolved_config = options_.resolved_config;
@@ -234,7 +260,7 @@ absl::Status Trainer::Impl::AddInitialLine() {
   environment_.states->Enter("busy:publish");
   LEEWAY_ASSIGN_OR_RETURN(
       const PublishFacts publish,
-      publication_.Publish(Version(finished_step_ + 1), learner_.parameters(), {}, /*initial=*/true));
+      publication_.Publish(Version(finished_step_ + 1), learner_->parameters(), {}, /*initial=*/true));
   const bool wants_line = finished_step_ == 0 && options_.eval_every > 0 && !records_.metrics().Contains(0);
   if (wants_line) {
     const StepFacts facts = Facts(0, publish);
@@ -257,7 +283,7 @@ absl::Status Trainer::Impl::Step(uint64_t step) {
     LEEWAY_LOG_ERROR("step {}: loss {} or gradient norm {} is not finite; no weight was changed, the batch is in {}",
                      step, report.sums.loss, report.grad_norm, "failed_steps/");
     LEEWAY_RETURN_IF_ERROR(records_.AddFailedStep(
-        step, FormatFailedStep(step, leased, learner_.batch(), learner_.recomputed(), *environment_.tokenizer)));
+        step, FormatFailedStep(step, leased, learner_->batch(), learner_->recomputed(), *environment_.tokenizer)));
   }
   std::vector<uint64_t> tickets;
   for (const BatchGroup& group : leased.groups) {
@@ -268,7 +294,7 @@ absl::Status Trainer::Impl::Step(uint64_t step) {
   }
   environment_.states->Enter("busy:publish");
   LEEWAY_ASSIGN_OR_RETURN(const PublishFacts publish,
-                          publication_.Publish(Version(step + 1), learner_.parameters(), tickets, /*initial=*/false));
+                          publication_.Publish(Version(step + 1), learner_->parameters(), tickets, /*initial=*/false));
   SetFinished(step);
   environment_.states->Enter("busy:record");
   LEEWAY_RETURN_IF_ERROR(Record(step, leased, report, publish));
@@ -287,7 +313,7 @@ absl::StatusOr<Trainer::Impl::LeaseOutcome> Trainer::Impl::TrainBatchOf(uint64_t
     LEEWAY_RETURN_IF_ERROR(CheckLease(step, *leased));
     environment_.states->Enter("busy:train");
     const MonotonicTime begin = environment_.clock->Now();
-    LEEWAY_RETURN_IF_ERROR(learner_.Train(step, *leased, report));
+    LEEWAY_RETURN_IF_ERROR(leader_->Train(step, *leased, report));
     train_seconds_ += absl::ToDoubleSeconds(environment_.clock->Now() - begin);
     if (report->refused.empty()) return outcome;
     LEEWAY_RETURN_IF_ERROR(Refuse(step, report->refused, &refused_in_step));
@@ -297,6 +323,7 @@ absl::StatusOr<Trainer::Impl::LeaseOutcome> Trainer::Impl::TrainBatchOf(uint64_t
 absl::StatusOr<Trainer::Impl::LeaseOutcome> Trainer::Impl::Lease(uint64_t step, LeasedBatch* leased) {
   environment_.states->Enter("wait:waiting_for_groups");
   while (!stop_requested()) {
+    LEEWAY_RETURN_IF_ERROR(leader_->Idle());
     LEEWAY_ASSIGN_OR_RETURN(*leased, patience_("LeaseBatch", [&] {
       return environment_.queue->LeaseBatch(lineage_, step, options_.lease_wait);
     }));
@@ -390,7 +417,7 @@ void Trainer::Impl::ShowGauges(const StepFacts& facts) {
 absl::Status Trainer::Impl::Record(uint64_t step, const LeasedBatch& leased, const StepReport& report,
                                    const PublishFacts& publish) {
   StepFacts facts = Facts(step, publish);
-  facts.batch = &learner_.batch();
+  facts.batch = &learner_->batch();
   facts.report = &report;
   last_commit_at_ = environment_.clock->Now();
   LEEWAY_RETURN_IF_ERROR(records_.AddBatch(step, leased));
@@ -405,8 +432,7 @@ absl::Status Trainer::Impl::SaveCheckpoint() {
   Checkpoint checkpoint;
   checkpoint.step = finished_step_;
   checkpoint.seed = options_.seed;
-  checkpoint.parameters.assign(learner_.parameters().begin(), learner_.parameters().end());
-  checkpoint.optimizer = learner_.optimizer_state();
+  LEEWAY_ASSIGN_OR_RETURN(checkpoint.training, leader_->GatherState());
   checkpoint.consumed = consumed_;
   checkpoint.skipped_steps = skipped_steps_;
   LEEWAY_ASSIGN_OR_RETURN(checkpoint.ledger, patience_("LedgerSnapshot", [&] {
@@ -471,6 +497,7 @@ absl::Status Trainer::Impl::Finish() {
     LEEWAY_ASSIGN_OR_RETURN(const v1::StatusResponse status, QueueStatus());
     records_.metrics().OnEvaluations(status);
     LEEWAY_RETURN_IF_ERROR(records_.metrics().Flush());
+    LEEWAY_RETURN_IF_ERROR(leader_->Idle());
     if (records_.metrics().is_waiting()) absl::SleepFor(kEvaluationPoll);
   }
   environment_.states->Enter("busy:end");

@@ -19,6 +19,7 @@
 #include "base/file_system.h"
 #include "base/metrics.h"
 #include "base/state_clock.h"
+#include "collective/communicator.h"
 #include "envs/environment.h"
 #include "queue/queue_client.h"
 #include "tokenizer/tokenizer.h"
@@ -34,6 +35,10 @@ struct TrainerEnvironment {
   const Tokenizer* tokenizer = nullptr;
   const Task* task = nullptr;  // only for a warm start; may be null without one
   ParallelFor* parallel = nullptr;
+  // Of a trainer on several ranks, of which this is rank 0: what they compute over, and what they are told over; the
+  // others run FollowLeader. Null: it is alone.
+  Communicator* world = nullptr;
+  Communicator* commands = nullptr;
   StateClock* states = nullptr;
   Metrics* metrics = nullptr;  // gauges of the newest step, at once
   FileSystem* files = RealFileSystem();
@@ -56,6 +61,7 @@ class Trainer {
   //   be written
   //   DATA_LOSS            too many groups of one step had to be refused
   //   FAILED_PRECONDITION  a warm start on a task without demonstrations
+  //   UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED also: a rank is gone, naming it
   //   INTERNAL             a token beyond the staleness bound reached the trainer, or a batch of another size than
   //   asked
   absl::Status Run();

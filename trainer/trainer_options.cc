@@ -45,6 +45,8 @@ std::vector<ConfigProblem> TrainerProblems(const TrainerOptions& options) {
   at_least("eval.every", options.eval_every, 0);
   Append(ObjectiveProblems(options.objective), &problems);
   Append(OptimizerProblems(options.optimizer), &problems);
+  if (problems.empty()) Append(MeshProblems(options.mesh, options.ranks, options.model), &problems);
+  Append(ShardingProblems(options.sharding), &problems);
   return problems;
 }
 

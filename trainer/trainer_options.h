@@ -10,11 +10,14 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "model/recompute.h"
 #include "model/shape.h"
 #include "trainer/config_problem.h"
 #include "trainer/loss/advantages.h"
 #include "trainer/loss/objective.h"
-#include "trainer/optimizer/adamw.h"
+#include "trainer/optimizer/optimizer_options.h"
+#include "trainer/parallel/mesh.h"
+#include "trainer/parallel/sharding_options.h"
 
 namespace leeway {
 
@@ -52,6 +55,13 @@ struct TrainerOptions {
   // trainer.micro_batch_tokens: a micro-batch holds at most so many tokens, or one sequence.
   int64_t micro_batch_tokens = 16'384;
   WarmStartOptions warm_start;  // trainer.warm_start.*
+
+  // On how many ranks, and how they share the work.
+  int ranks = 1;                           // trainer.ranks
+  MeshShape mesh;                          // trainer.tensor_parallel; data-parallel: what is left of the ranks
+  bool sequence_parallel = false;          // trainer.sequence_parallel
+  Recompute recompute = Recompute::kNone;  // trainer.recompute
+  ShardingOptions sharding;                // trainer.zero_stage, ...
 
   uint64_t staleness_budget = 0;                   // staleness.budget: no lease may allow more
   bool breach_masks = false;                       // staleness.breach = "mask"

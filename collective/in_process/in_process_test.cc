@@ -14,8 +14,10 @@
 namespace leeway {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::Each;
-using ::testing::HasSubstr;
+using ::testing::EndsWith;
+using ::testing::StartsWith;
 
 constexpr absl::Duration kAmple = absl::Seconds(60);
 constexpr absl::Duration kShort = absl::Milliseconds(20);
@@ -48,10 +50,12 @@ TEST(InProcessGroupTest, ATimeoutNamesTheMissingRanksOnAllThatWait) {
   three.join();
   EXPECT_EQ(of_three, of_zero);
   EXPECT_EQ(of_zero.code(), absl::StatusCode::kDeadlineExceeded);
-  // Rank 3 may have been late itself.
-  EXPECT_THAT(std::string(of_zero.message()), HasSubstr("data: all_reduce #1 (sum, F64, 5 elements): ranks "));
-  EXPECT_THAT(std::string(of_zero.message()), HasSubstr("1"));
-  EXPECT_THAT(std::string(of_zero.message()), HasSubstr(" did not arrive within 20ms"));
+  // Whichever of the two times out first; the other may not have come yet.
+  const std::string text(of_zero.message());
+  EXPECT_THAT(text, StartsWith("data: all_reduce #1 (sum, F64, 5 elements): ranks "));
+  EXPECT_THAT(text, AnyOf(EndsWith(": ranks 1 and 2 did not arrive within 20ms"),
+                          EndsWith(": ranks 0, 1 and 2 did not arrive within 20ms"),
+                          EndsWith(": ranks 1, 2 and 3 did not arrive within 20ms")));
   // Who comes late gets the first error too.
   EXPECT_EQ(ranks[1]->Barrier(), of_zero);
   EXPECT_EQ(ranks[2]->Split(0, "part").status(), of_zero);
@@ -105,12 +109,12 @@ TEST(InProcessGroupTest, ABarrierWaitsForAll) {
 
 // What the thread sanitizer and the address sanitizer look at: memory of an aborted operation is free at once.
 TEST(InProcessGroupTest, AbortsRaceWithOperations) {
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < 60; ++round) {
     const std::vector<absl::Status> statuses = RunRanks(3, kAmple, [&](int rank, Communicator* communicator) {
       for (int i = 0;; ++i) {
         if (rank == round % 3 && i == round % 7) communicator->Abort("enough");
-        std::vector<float> data(100'000, 1.0f);
-        if (absl::Status s = communicator->AllReduce(ReduceOp::kSum, DType::kF32, data.data(), 100'000); !s.ok()) {
+        std::vector<float> data(20'000, 1.0f);
+        if (absl::Status s = communicator->AllReduce(ReduceOp::kSum, DType::kF32, data.data(), 20'000); !s.ok()) {
           return s;
         }
       }

@@ -28,18 +28,16 @@ constexpr char kLedger[] = "ledger.bin";
 constexpr char kRunState[] = "run_state.json";
 constexpr char kManifest[] = "manifest.json";
 constexpr char kLatest[] = "latest";
-constexpr char kFirstMoment[] = ".first_moment";
-constexpr char kSecondMoment[] = ".second_moment";
 constexpr char kStepPrefix[] = "step-";
 constexpr char kTemporaryPrefix[] = ".tmp-";
 
 // Keys sorted, one value a line, a newline at the end.
 std::string Text(const json& value) { return value.dump(1, ' ', false, json::error_handler_t::replace) + "\n"; }
 
-// A view of a slice of `flat`. Only read.
-NamedTensor Slice(const std::vector<float>& flat, const ParameterInfo& parameter, const std::string& suffix) {
-  auto* const data = reinterpret_cast<std::byte*>(const_cast<float*>(flat.data() + parameter.offset));
-  return {absl::StrCat(parameter.name, suffix), NDArray(DType::kF32, parameter.shape, data, nullptr)};
+// A view of values. Only read.
+NamedTensor View(const std::string& name, const ParameterInfo& parameter, const float* values) {
+  auto* const data = reinterpret_cast<std::byte*>(const_cast<float*>(values));
+  return {name, NDArray(DType::kF32, parameter.shape, data, nullptr)};
 }
 
 std::string StateText(const Checkpoint& checkpoint) {
@@ -49,7 +47,7 @@ std::string StateText(const Checkpoint& checkpoint) {
                {"version", checkpoint.step + 1},
                // Counter-based random numbers have no other state.
                {"random", {{"generator", "philox4x32-10"}, {"seed", checkpoint.seed}}},
-               {"optimizer_updates", checkpoint.optimizer.updates},
+               {"optimizer_updates", checkpoint.training.updates},
                {"skipped_steps", checkpoint.skipped_steps},
                {"consumed_tickets", ranges}});
 }
@@ -73,7 +71,7 @@ std::string RunStateText(const Checkpoint& checkpoint) {
 void ParseState(const json& state, Checkpoint* checkpoint) {
   checkpoint->step = state.at("step").get<uint64_t>();
   checkpoint->seed = state.at("random").at("seed").get<uint64_t>();
-  checkpoint->optimizer.updates = state.at("optimizer_updates").get<int64_t>();
+  checkpoint->training.updates = state.at("optimizer_updates").get<int64_t>();
   checkpoint->skipped_steps = state.at("skipped_steps").get<uint64_t>();
   const auto ranges = state.at("consumed_tickets").get<std::vector<std::pair<uint64_t, uint64_t>>>();
   if (!checkpoint->consumed.Assign(ranges)) throw json::other_error::create(502, "ranges are not sorted", &state);
@@ -101,21 +99,45 @@ absl::Status ParseWith(const std::string& path, const std::string& text, Parse p
   return absl::OkStatus();
 }
 
-// Reads the tensors "<name><suffix>" into one flat vector.
-absl::StatusOr<std::vector<float>> ReadFlat(const SafetensorsFile& file, const std::vector<ParameterInfo>& layout,
-                                            const std::string& suffix) {
-  std::vector<float> flat;
-  for (const ParameterInfo& parameter : layout) {
-    const absl::StatusOr<NDArray> tensor = file.Tensor(absl::StrCat(parameter.name, suffix));
-    if (!tensor.ok()) return absl::InvalidArgumentError(std::string(tensor.status().message()));
-    if (tensor->dtype() != DType::kF32 || tensor->shape() != parameter.shape) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file.path(), ": ", parameter.name, suffix, " has another shape or dtype than the model"));
-    }
-    const auto values = tensor->values<float>();
-    flat.insert(flat.end(), values.begin(), values.end());
+// INVALID_ARGUMENT: not there, or not of the parameter's shape.
+absl::StatusOr<NDArray> ReadTensor(const SafetensorsFile& file, const std::string& name,
+                                   const ParameterInfo& parameter) {
+  absl::StatusOr<NDArray> tensor = file.Tensor(name);
+  if (!tensor.ok()) return absl::InvalidArgumentError(std::string(tensor.status().message()));
+  if (tensor->dtype() != DType::kF32 || tensor->shape() != parameter.shape) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path(), ": ", name, " has another shape or dtype than the model"));
   }
-  return flat;
+  return tensor;
+}
+
+absl::Status ReadWeights(const std::string& path, const std::vector<ParameterInfo>& layout,
+                         std::vector<float>* parameters) {
+  LEEWAY_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
+  for (const ParameterInfo& parameter : layout) {
+    LEEWAY_ASSIGN_OR_RETURN(const NDArray tensor, ReadTensor(file, parameter.name, parameter));
+    const auto values = tensor.values<float>();
+    parameters->insert(parameters->end(), values.begin(), values.end());
+  }
+  return absl::OkStatus();
+}
+
+// "<parameter>.<array>", as many as there are.
+absl::Status ReadOptimizer(const std::string& path, const std::vector<ParameterInfo>& layout,
+                           std::map<std::string, std::vector<float>>* arrays) {
+  std::map<std::string, const ParameterInfo*> by_name;
+  for (const ParameterInfo& parameter : layout) by_name[parameter.name] = &parameter;
+  LEEWAY_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
+  for (const SafetensorsEntry& info : file.entries()) {
+    const auto found = by_name.find(info.name.substr(0, info.name.rfind('.')));
+    if (found == by_name.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": ", info.name, " belongs to no parameter of the model"));
+    }
+    LEEWAY_ASSIGN_OR_RETURN(const NDArray tensor, ReadTensor(file, info.name, *found->second));
+    const auto values = tensor.values<float>();
+    (*arrays)[info.name].assign(values.begin(), values.end());
+  }
+  return absl::OkStatus();
 }
 
 // Digests of the checkpoint's files as they are on disk.
@@ -130,6 +152,12 @@ absl::StatusOr<json> DigestsOf(FileSystem* files, const std::string& path) {
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+bool SameBits(const TrainingState& a, const TrainingState& b) {
+  return SameBits(a.parameters, b.parameters) && a.updates == b.updates &&
+         std::equal(a.optimizer.begin(), a.optimizer.end(), b.optimizer.begin(), b.optimizer.end(),
+                    [](const auto& x, const auto& y) { return x.first == y.first && SameBits(x.second, y.second); });
 }
 
 // Empty = not a checkpoint's name.
@@ -210,24 +238,25 @@ absl::StatusOr<Checkpoint> CheckpointStore::Load(const std::string& path) const 
   LEEWAY_RETURN_IF_ERROR(
       ParseWith(JoinPath(path, kRunState), run_state, [&](const json& value) { ParseRunState(value, &checkpoint); }));
   LEEWAY_ASSIGN_OR_RETURN(checkpoint.ledger, files_->ReadFile(JoinPath(path, kLedger)));
-  LEEWAY_ASSIGN_OR_RETURN(const SafetensorsFile weights, SafetensorsFile::Open(JoinPath(path, kWeights)));
-  LEEWAY_ASSIGN_OR_RETURN(checkpoint.parameters, ReadFlat(weights, layout_, ""));
-  LEEWAY_ASSIGN_OR_RETURN(const SafetensorsFile optimizer, SafetensorsFile::Open(JoinPath(path, kOptimizer)));
-  LEEWAY_ASSIGN_OR_RETURN(checkpoint.optimizer.first_moment, ReadFlat(optimizer, layout_, kFirstMoment));
-  LEEWAY_ASSIGN_OR_RETURN(checkpoint.optimizer.second_moment, ReadFlat(optimizer, layout_, kSecondMoment));
+  LEEWAY_RETURN_IF_ERROR(ReadWeights(JoinPath(path, kWeights), layout_, &checkpoint.training.parameters));
+  LEEWAY_RETURN_IF_ERROR(ReadOptimizer(JoinPath(path, kOptimizer), layout_, &checkpoint.training.optimizer));
   return checkpoint;
 }
 
 absl::Status CheckpointStore::Write(const Checkpoint& checkpoint, const std::string& path) const {
+  const TrainingState& training = checkpoint.training;
   std::vector<NamedTensor> weights;
-  std::vector<NamedTensor> moments;
+  std::map<std::string, const ParameterInfo*> by_name;
   for (const ParameterInfo& parameter : layout_) {
-    weights.push_back(Slice(checkpoint.parameters, parameter, ""));
-    moments.push_back(Slice(checkpoint.optimizer.first_moment, parameter, kFirstMoment));
-    moments.push_back(Slice(checkpoint.optimizer.second_moment, parameter, kSecondMoment));
+    weights.push_back(View(parameter.name, parameter, training.parameters.data() + parameter.offset));
+    by_name[parameter.name] = &parameter;
+  }
+  std::vector<NamedTensor> arrays;
+  for (const auto& [name, values] : training.optimizer) {
+    arrays.push_back(View(name, *by_name.at(name.substr(0, name.rfind('.'))), values.data()));
   }
   LEEWAY_RETURN_IF_ERROR(WriteSafetensors(files_, JoinPath(path, kWeights), weights));
-  LEEWAY_RETURN_IF_ERROR(WriteSafetensors(files_, JoinPath(path, kOptimizer), moments));
+  LEEWAY_RETURN_IF_ERROR(WriteSafetensors(files_, JoinPath(path, kOptimizer), arrays));
   LEEWAY_RETURN_IF_ERROR(files_->WriteFileAtomically(JoinPath(path, kState), StateText(checkpoint)));
   LEEWAY_RETURN_IF_ERROR(files_->WriteFileAtomically(JoinPath(path, kLedger), checkpoint.ledger));
   LEEWAY_RETURN_IF_ERROR(files_->WriteFileAtomically(JoinPath(path, kRunState), RunStateText(checkpoint)));
@@ -243,9 +272,7 @@ absl::Status CheckpointStore::Save(const Checkpoint& checkpoint) {
   LEEWAY_RETURN_IF_ERROR(files_->CreateDirectory(temporary));
   LEEWAY_RETURN_IF_ERROR(Write(checkpoint, temporary));
   LEEWAY_ASSIGN_OR_RETURN(const Checkpoint read_back, Load(temporary));
-  const bool is_same = SameBits(read_back.parameters, checkpoint.parameters) &&
-                       SameBits(read_back.optimizer.first_moment, checkpoint.optimizer.first_moment) &&
-                       SameBits(read_back.optimizer.second_moment, checkpoint.optimizer.second_moment) &&
+  const bool is_same = SameBits(read_back.training, checkpoint.training) &&
                        StateText(read_back) == StateText(checkpoint) &&
                        RunStateText(read_back) == RunStateText(checkpoint) && read_back.ledger == checkpoint.ledger;
   if (!is_same) return absl::DataLossError(absl::StrCat(temporary, ": read back other bytes than were written"));

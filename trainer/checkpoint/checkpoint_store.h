@@ -21,7 +21,7 @@
 #include "base/file_system.h"
 #include "model/shape.h"
 #include "trainer/checkpoint/ticket_ranges.h"
-#include "trainer/optimizer/adamw.h"
+#include "trainer/checkpoint/training_state.h"
 
 namespace leeway {
 
@@ -37,8 +37,7 @@ struct HeldLine {
 struct Checkpoint {
   uint64_t step = 0;
   uint64_t seed = 0;
-  std::vector<float> parameters;  // flat, ParameterLayout order
-  AdamW::State optimizer;
+  TrainingState training;
   TicketRanges consumed;
   uint64_t skipped_steps = 0;
 

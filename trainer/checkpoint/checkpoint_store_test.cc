@@ -25,10 +25,16 @@ class CheckpointStoreTest : public ::testing::Test {
     Checkpoint checkpoint;
     checkpoint.step = step;
     checkpoint.seed = 0xFFFFFFFFFFFFFFFFu;
-    checkpoint.parameters = RandomParameters(TinyShape(), step);
-    checkpoint.optimizer.first_moment = RandomParameters(TinyShape(), step + 100);
-    checkpoint.optimizer.second_moment = RandomParameters(TinyShape(), step + 200);
-    checkpoint.optimizer.updates = static_cast<int64_t>(step);
+    checkpoint.training.parameters = RandomParameters(TinyShape(), step);
+    uint64_t seed = step + 100;
+    for (const ParameterInfo& parameter : layout_) {
+      for (const char* array : {".first_moment", ".second_moment"}) {
+        const std::vector<float> values = RandomParameters(TinyShape(), ++seed);
+        checkpoint.training.optimizer[parameter.name + array].assign(values.begin(),
+                                                                     values.begin() + parameter.element_count);
+      }
+    }
+    checkpoint.training.updates = static_cast<int64_t>(step);
     for (uint64_t id = 1; id <= 2 * step; ++id) checkpoint.consumed.Add(id);
     checkpoint.skipped_steps = 1;
     checkpoint.ledger = std::string("le\0dger", 7);
@@ -71,10 +77,8 @@ TEST_F(CheckpointStoreTest, WhatWasSavedIsLoaded) {
   const Checkpoint& checkpoint = **loaded;
   EXPECT_EQ(checkpoint.step, 7u);
   EXPECT_EQ(checkpoint.seed, saved.seed);
-  EXPECT_EQ(checkpoint.parameters, saved.parameters);
-  EXPECT_EQ(checkpoint.optimizer.first_moment, saved.optimizer.first_moment);
-  EXPECT_EQ(checkpoint.optimizer.second_moment, saved.optimizer.second_moment);
-  EXPECT_EQ(checkpoint.optimizer.updates, 7);
+  EXPECT_EQ(checkpoint.training, saved.training);
+  EXPECT_EQ(checkpoint.training.updates, 7);
   EXPECT_EQ(checkpoint.consumed.ranges(), saved.consumed.ranges());
   EXPECT_EQ(checkpoint.skipped_steps, 1u);
   EXPECT_EQ(checkpoint.ledger, saved.ledger);

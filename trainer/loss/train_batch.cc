@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "trainer/parallel/balanced_packing.h"
 
 namespace leeway {
 namespace {
@@ -114,13 +115,7 @@ class BatchBuilder {
  public:
   BatchBuilder(const TrainBatchOptions& options, TrainBatch* batch) : options_(options), batch_(batch) {}
 
-  void BeginUpdate() {
-    const int64_t micro = static_cast<int64_t>(batch_->micro_batches.size());
-    batch_->updates.push_back({micro, micro, {}});
-    open_ = nullptr;
-  }
-
-  absl::Status Add(const v1::Trajectory& trajectory, int64_t group, double advantage) {
+  absl::Status Add(const v1::Trajectory& trajectory, int64_t group, double advantage, LossNormaliser* normaliser) {
     TrainSequence sequence;
     sequence.ticket = trajectory.key().ticket();
     sequence.member = trajectory.key().member();
@@ -129,23 +124,46 @@ class BatchBuilder {
     sequence.advantage = advantage;
     sequence.is_exact = trajectory.kv_cache_consistent();
     const int64_t rows = RowsOf(trajectory);
-    MicroBatch& micro = MicroBatchFor(rows);
-    const int64_t first_row = static_cast<int64_t>(micro.sequences.tokens.size());
     int64_t place = 0;
     for (const v1::Span& span : trajectory.spans()) {
       const int64_t wanted = std::clamp<int64_t>(rows - place, 0, span.ids_size());
-      micro.sequences.tokens.insert(micro.sequences.tokens.end(), span.ids().begin(), span.ids().begin() + wanted);
-      if (span.sampled()) LEEWAY_RETURN_IF_ERROR(AddPositions(span, first_row + place, &micro, &sequence));
+      rows_.tokens.insert(rows_.tokens.end(), span.ids().begin(), span.ids().begin() + wanted);
+      if (span.sampled()) LEEWAY_RETURN_IF_ERROR(AddPositions(span, place, &sequence));
       place += span.ids_size();
     }
-    micro.sequences.starts.push_back(static_cast<int64_t>(micro.sequences.tokens.size()));
+    rows_.starts.push_back(static_cast<int64_t>(rows_.tokens.size()));
     sequence.end = batch_->position_count();
     batch_->sequences.push_back(sequence);
-    micro.sequence_end = static_cast<int64_t>(batch_->sequences.size());
     batch_->sequence_tokens += rows;
-    LossNormaliser& normaliser = batch_->updates.back().normaliser;
-    normaliser.tokens += sequence.trained;
-    normaliser.sequences += sequence.trained > 0 ? 1 : 0;
+    normaliser->tokens += sequence.trained;
+    normaliser->sequences += sequence.trained > 0 ? 1 : 0;
+    return absl::OkStatus();
+  }
+
+  // Makes the micro-batches of the sequences added since the last update.
+  absl::Status EndUpdate(const LossNormaliser& normaliser) {
+    const int64_t end = static_cast<int64_t>(batch_->sequences.size());
+    const int64_t micro_begin = static_cast<int64_t>(batch_->micro_batches.size());
+    if (options_.data_ranks == 1) {
+      for (int64_t s = update_begin_; s < end; ++s) {
+        const bool fits = s > update_begin_ &&
+                          static_cast<int64_t>(batch_->micro_batches.back().sequences.tokens.size()) + Length(s) <=
+                              options_.micro_batch_tokens;
+        if (!fits) batch_->micro_batches.emplace_back();
+        AddTo(&batch_->micro_batches.back(), s);
+      }
+    } else {
+      std::vector<int64_t> lengths;
+      for (int64_t s = update_begin_; s < end; ++s) lengths.push_back(Length(s));
+      LEEWAY_ASSIGN_OR_RETURN(const Packing packing,
+                              PackBalanced(lengths, {options_.data_ranks, options_.micro_batch_tokens, options_.cost}));
+      for (const std::vector<int64_t>& members : packing.micro_batches[options_.data_rank]) {
+        MicroBatch& micro = batch_->micro_batches.emplace_back();
+        for (const int64_t member : members) AddTo(&micro, update_begin_ + member);
+      }
+    }
+    batch_->updates.push_back({micro_begin, static_cast<int64_t>(batch_->micro_batches.size()), normaliser});
+    update_begin_ = end;
     return absl::OkStatus();
   }
 
@@ -161,17 +179,18 @@ class BatchBuilder {
     return rows;
   }
 
-  MicroBatch& MicroBatchFor(int64_t rows) {
-    const bool fits =
-        open_ != nullptr && static_cast<int64_t>(open_->sequences.tokens.size()) + rows <= options_.micro_batch_tokens;
-    if (!fits) {
-      batch_->micro_batches.emplace_back();
-      open_ = &batch_->micro_batches.back();
-      open_->sequence_begin = static_cast<int64_t>(batch_->sequences.size());
-      open_->position_begin = batch_->position_count();
-      batch_->updates.back().micro_end = static_cast<int64_t>(batch_->micro_batches.size());
+  int64_t Length(int64_t sequence) const { return rows_.starts[sequence + 1] - rows_.starts[sequence]; }
+
+  void AddTo(MicroBatch* micro, int64_t sequence) const {
+    const int64_t first_row = static_cast<int64_t>(micro->sequences.tokens.size());
+    micro->members.push_back(sequence);
+    micro->sequences.tokens.insert(micro->sequences.tokens.end(), rows_.tokens.begin() + rows_.starts[sequence],
+                                   rows_.tokens.begin() + rows_.starts[sequence + 1]);
+    micro->sequences.starts.push_back(static_cast<int64_t>(micro->sequences.tokens.size()));
+    for (int64_t i = batch_->sequences[sequence].begin; i < batch_->sequences[sequence].end; ++i) {
+      micro->positions.push_back(positions_[i]);
+      micro->positions.back().row += first_row;
     }
-    return *open_;
   }
 
   int32_t LegalSetOf(const v1::Span& span) {
@@ -182,8 +201,8 @@ class BatchBuilder {
     return it->second;
   }
 
-  // The token at row r of the pack is predicted by row r - 1.
-  absl::Status AddPositions(const v1::Span& span, int64_t row_of_first, MicroBatch* micro, TrainSequence* sequence) {
+  // The token at row r of its sequence is predicted by row r - 1.
+  absl::Status AddPositions(const v1::Span& span, int64_t row_of_first, TrainSequence* sequence) {
     const int32_t legal_set = LegalSetOf(span);
     int place = 0;
     for (const v1::VersionRun& run : span.versions()) {
@@ -197,7 +216,7 @@ class BatchBuilder {
             ", the staleness bound is ", options_.lag_limit, ": the queue must not lease it"));
       }
       for (uint32_t i = 0; i < run.count(); ++i, ++place) {
-        micro->positions.push_back({row_of_first + place - 1, span.ids(place), span.temperature(), legal_set});
+        positions_.push_back({row_of_first + place - 1, span.ids(place), span.temperature(), legal_set});
         batch_->mu.push_back(span.logprobs(place));
         batch_->lag.push_back(static_cast<uint32_t>(std::min<uint64_t>(lag, UINT32_MAX)));
         batch_->mask.push_back(beyond ? 0 : 1);
@@ -210,8 +229,9 @@ class BatchBuilder {
 
   const TrainBatchOptions& options_;
   TrainBatch* const batch_;
-  // The micro-batch that is being filled; null = begin one.
-  MicroBatch* open_ = nullptr;
+  PackedSequences rows_;                   // of all sequences
+  std::vector<ScoredPosition> positions_;  // of all sequences; rows count from the sequence's first
+  int64_t update_begin_ = 0;               // first sequence of the update that is being filled
   std::map<std::vector<int32_t>, int32_t> legal_sets_;
 };
 
@@ -260,18 +280,20 @@ absl::Status BuildTrainBatch(const TrainBatchOptions& options, absl::Span<const 
   const std::vector<std::vector<std::optional<double>>> advantages =
       ComputeAdvantages(options.advantage, rewards, zero_advantage);
   BatchBuilder builder(options, batch);
-  int64_t update = -1;
-  for (size_t g = 0; g < sorted.size(); ++g) {
-    const int64_t update_of_group = static_cast<int64_t>(g) * options.updates / static_cast<int64_t>(sorted.size());
-    for (; update < update_of_group; ++update) builder.BeginUpdate();
-    for (size_t m = 0; m < members[g].size(); ++m) {
-      if (!rewards[g][m].has_value()) {
-        ++batch->unscored;
-        continue;
+  const int64_t group_count = static_cast<int64_t>(sorted.size());
+  for (int64_t update = 0, g = 0; g < group_count; ++update) {
+    LossNormaliser normaliser;
+    for (; g < group_count && g * options.updates / group_count == update; ++g) {
+      for (size_t m = 0; m < members[g].size(); ++m) {
+        if (!rewards[g][m].has_value()) {
+          ++batch->unscored;
+          continue;
+        }
+        batch->rewards.push_back(*rewards[g][m]);
+        LEEWAY_RETURN_IF_ERROR(builder.Add(*members[g][m], g, *advantages[g][m], &normaliser));
       }
-      batch->rewards.push_back(*rewards[g][m]);
-      LEEWAY_RETURN_IF_ERROR(builder.Add(*members[g][m], static_cast<int64_t>(g), *advantages[g][m]));
     }
+    LEEWAY_RETURN_IF_ERROR(builder.EndUpdate(normaliser));
   }
   return CheckStalenessBound(*batch, options.lag_limit);
 }

@@ -15,6 +15,7 @@
 #include "queue/queue_client.h"
 #include "trainer/loss/advantages.h"
 #include "trainer/loss/objective.h"
+#include "trainer/parallel/flops.h"
 
 namespace leeway {
 
@@ -30,6 +31,10 @@ struct TrainBatchOptions {
   int64_t micro_batch_tokens = 0;
   // Minibatches of whole groups, one optimizer update each.
   int64_t updates = 1;
+  // Of several ranks that train parts of each update: which one this is, and what a sequence costs them.
+  int64_t data_ranks = 1;
+  int64_t data_rank = 0;
+  LengthCost cost;
 };
 
 // A group that can not be trained; the queue keeps it aside and gives another one.
@@ -52,15 +57,12 @@ struct TrainSequence {
   bool is_exact = false;
 };
 
-// Whole sequences that go through the model together: what Transformer::Score takes, ready made. Positions count rows
-// from the first token of the micro-batch; its slice of the position arrays is [position_begin, position_begin +
-// positions.size()).
+// Whole sequences that go through the model together: what Transformer::Score takes, ready made. Positions are those of
+// the sequences, in order; they count rows from the first token of the micro-batch.
 struct MicroBatch {
+  std::vector<int64_t> members;  // indices into TrainBatch::sequences, rising
   PackedSequences sequences;
   std::vector<ScoredPosition> positions;
-  int64_t sequence_begin = 0;  // into TrainBatch::sequences
-  int64_t sequence_end = 0;
-  int64_t position_begin = 0;  // into the position arrays
 };
 
 // What one optimizer update trains on.
@@ -71,9 +73,11 @@ struct UpdateRange {
 };
 
 // Episodes without a reward are left out altogether. Sorted by ticket, then member, whatever order the groups came in.
+// The same on every rank but for the micro-batches, of which a rank has its own: as many as every other rank, in each
+// update, whatever the lengths (some perhaps without a sequence).
 struct TrainBatch {
   std::vector<TrainSequence> sequences;
-  std::vector<MicroBatch> micro_batches;
+  std::vector<MicroBatch> micro_batches;  // one rank: runs of sequences, in order; several: PackBalanced
   std::vector<UpdateRange> updates;
   std::vector<std::vector<int32_t>> legal_sets;
 

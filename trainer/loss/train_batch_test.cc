@@ -136,6 +136,52 @@ TEST(TrainBatchTest, MicroBatchesHoldWholeSequencesUpToTheBudgetAndUpdatesWholeG
   EXPECT_EQ(batch.micro_batches.size(), 9u);
 }
 
+TEST(TrainBatchTest, DataRanksShareTheSequencesOfEachUpdateAndAgreeOnTheRest) {
+  TrainBatchOptions options = Options();
+  options.micro_batch_tokens = 13;
+  options.updates = 2;
+  std::vector<BatchGroup> groups;
+  for (uint64_t ticket : {1, 2, 3}) {
+    groups.push_back(Group(ticket, {Episode(ticket, 0, 1), Episode(ticket, 1, 0), Episode(ticket, 2, 0)}));
+  }
+  TrainBatch whole;
+  std::vector<RefusedGroup> refused;
+  ASSERT_TRUE(BuildTrainBatch(options, groups, &whole, &refused).ok());
+  options.data_ranks = 4;
+  constexpr int64_t kRows[] = {2, 3, 5};
+  std::vector<int> trained(whole.sequences.size(), 0);
+  for (options.data_rank = 0; options.data_rank < 4; ++options.data_rank) {
+    TrainBatch batch;
+    ASSERT_TRUE(BuildTrainBatch(options, groups, &batch, &refused).ok());
+    EXPECT_EQ(batch.mu, whole.mu);
+    EXPECT_EQ(batch.rewards, whole.rewards);
+    ASSERT_EQ(batch.updates.size(), 2u);
+    EXPECT_EQ(batch.updates[0].normaliser.tokens, 18);  // the update's, not the rank's
+    EXPECT_EQ(batch.updates[1].normaliser.sequences, 3);
+    // Six sequences over four ranks: two at most; then three: one rank has an empty micro-batch.
+    EXPECT_EQ(batch.updates[0].micro_end - batch.updates[0].micro_begin, 1);
+    EXPECT_EQ(batch.updates[1].micro_end - batch.updates[1].micro_begin, 1);
+    for (const UpdateRange& update : batch.updates) {
+      for (int64_t m = update.micro_begin; m < update.micro_end; ++m) {
+        const MicroBatch& micro = batch.micro_batches[m];
+        ASSERT_EQ(micro.sequences.sequence_count(), static_cast<int64_t>(micro.members.size()));
+        size_t position = 0;
+        for (size_t i = 0; i < micro.members.size(); ++i) {
+          ++trained[micro.members[i]];
+          EXPECT_EQ(micro.members[i] >= 6, &update == &batch.updates[1]);
+          const TrainSequence& sequence = batch.sequences[micro.members[i]];
+          for (int64_t p = sequence.begin; p < sequence.end; ++p, ++position) {
+            // Each sequence's positions as they are alone: kRows of six.
+            EXPECT_EQ(micro.positions[position].row, micro.sequences.starts[i] + kRows[p % 3]);
+          }
+        }
+        EXPECT_EQ(position, micro.positions.size());
+      }
+    }
+  }
+  EXPECT_THAT(trained, ::testing::Each(1));
+}
+
 TEST(TrainBatchTest, MembersWithoutRewardAreLeftOutOfBaselineAndBatch) {
   v1::Trajectory unscored = Episode(1, 1, 0);
   unscored.mutable_score()->set_status(v1::Score::UNSCORED);

@@ -12,6 +12,7 @@ namespace {
 constexpr internal::EnumName<OptimizerKind> kOptimizers[] = {
     {OptimizerKind::kAdamW, "adamw"},
     {OptimizerKind::kMuon, "muon"},
+    {OptimizerKind::kSgd, "sgd"},
 };
 
 void Check(bool ok, const char* field, std::string message, std::vector<ConfigProblem>* problems) {

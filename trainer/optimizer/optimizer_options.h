@@ -11,9 +11,9 @@
 
 namespace leeway {
 
-enum class OptimizerKind { kAdamW, kMuon };
+enum class OptimizerKind { kAdamW, kMuon, kSgd };
 
-// INVALID_ARGUMENT naming the possible values: "adamw", "muon".
+// INVALID_ARGUMENT naming the possible values: "adamw", "muon", "sgd".
 absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view name);
 const std::vector<std::string>& OptimizerKindNames();
 

@@ -44,10 +44,12 @@ double ModelFlops(const ModelShape& shape, const SequenceWork& work, AttentionCo
 double HardwareFlops(const ModelShape& shape, const SequenceWork& work, AttentionCount convention,
                      Recompute recompute) {
   const ForwardFlops forward = CountForward(shape, work, convention);
-  double flops = 3 * forward.total();
-  if (recompute != Recompute::kNone) flops += forward.attention;
-  if (recompute == Recompute::kFull) flops += forward.linear;
-  return flops;
+  const double one_product = static_cast<double>(shape.layers) * 2 * static_cast<double>(shape.hidden) *
+                             static_cast<double>(shape.intermediate) * static_cast<double>(work.tokens);
+  double again = 0;
+  if (recompute == Recompute::kSelective) again = 2 * one_product;
+  if (recompute == Recompute::kFull) again = forward.linear + forward.attention - one_product;
+  return 3 * forward.total() + again;
 }
 
 LengthCost CostOfLength(const ModelShape& shape) {

@@ -5,7 +5,8 @@
 //
 // Two conventions for attention, which differ by a third at long contexts, so that every figure names its own: *causal*
 // counts the pairs at or below the diagonal at half of the square (what Megatron reports), *full* the whole square (the
-// papers' formulas: 72BLsh^2(1 + s/6h + V/12hL)). Norms, softmax, rotary positions and the optimizer are not counted.
+// papers' formulas: 72BLsh^2(1 + s/6h + V/12hL)). Norms, softmax, rotary positions, the optimizer and the scores that a
+// fused attention kernel forms again in its own backward pass are not counted.
 // Pure functions.
 
 #include <cstdint>
@@ -14,14 +15,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "model/recompute.h"
 #include "model/shape.h"
 
 namespace leeway {
 
 enum class AttentionCount { kCausal, kFull };
-
-// What is computed again on the way back: nothing, the attention's scores and sums, whole layers (never the head).
-enum class Recompute { kNone, kSelective, kFull };
 
 // INVALID_ARGUMENT naming the possible values: "none", "selective", "full".
 absl::StatusOr<Recompute> ParseRecompute(absl::string_view name);
@@ -52,7 +51,9 @@ ForwardFlops CountForward(const ModelShape& shape, const SequenceWork& work, Att
 // Forward and backward, three times the forward pass: the numerator of MFU.
 double ModelFlops(const ModelShape& shape, const SequenceWork& work, AttentionCount convention);
 
-// The same with what is recomputed: the numerator of hardware utilisation.
+// The same with what is recomputed: the numerator of hardware utilisation. kSelective repeats the products of gate and
+// up, kFull everything in a layer up to them. (The papers' formula for full recomputation repeats the last product
+// too.)
 double HardwareFlops(const ModelShape& shape, const SequenceWork& work, AttentionCount convention, Recompute recompute);
 
 // What a sequence of length L costs, linear * L + quadratic * L^2, up to a factor: for balancing. The head is counted

@@ -64,10 +64,11 @@ TEST(FlopsTest, ThePapersClosedForms) {
     return HardwareFlops(shape, work, AttentionCount::kFull, recompute);
   };
   EXPECT_EQ(hardware(Recompute::kNone), ModelFlops(shape, work, AttentionCount::kFull));
-  // One more forward pass of attention: 16BLs^2h of the 12 + 4. (arXiv 2205.05198 prints s/3h, 24BLs^2h, which would be
-  // more attention than its full recomputation has.)
-  EXPECT_NEAR(hardware(Recompute::kSelective) / (72 * base * (1 + 2 * s / (9 * h) + v / (12 * h * l))), 1, 1e-14);
-  EXPECT_NEAR(hardware(Recompute::kFull) / (96 * base * (1 + s / (6 * h) + v / (16 * h * l))), 1, 1e-14);
+  // 4hf a token and layer, of the forward pass's 6hf.
+  EXPECT_NEAR(hardware(Recompute::kSelective) - model, 4.0 * b * l * s * h * 4096, 1e-9 * model);
+  // The formula repeats the product behind the activation too, another 2hf.
+  const double full = 96 * base * (1 + s / (6 * h) + v / (16 * h * l));
+  EXPECT_NEAR(hardware(Recompute::kFull), full - 2.0 * b * l * s * h * 4096, 1e-9 * model);
 }
 
 TEST(FlopsTest, SumsOverSequencesAreAllThatMatters) {

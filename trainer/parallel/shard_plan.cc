@@ -1,6 +1,5 @@
 #include "trainer/parallel/shard_plan.h"
 
-#include <cstring>
 #include <set>
 #include <utility>
 
@@ -96,7 +95,8 @@ std::vector<ShardPart> ShardPlan::Parts(int64_t unit, int64_t rank, Held held) c
     const int64_t row_elements = RowElements(parameter);
     const int64_t begin = RowBegin(parameter.shape[0], rank);
     const int64_t count = (RowBegin(parameter.shape[0], rank + 1) - begin) * row_elements;
-    parts.push_back({p, begin, full + begin * row_elements, shard, count});
+    const int64_t into = begin * row_elements;
+    parts.push_back({p, begin, parameter.offset + into, full + into, shard, count});
     full += parameter.element_count;
     shard += count;
   }
@@ -113,39 +113,24 @@ std::vector<OptimizerPart> ShardPlan::OptimizerParts(int64_t rank) const {
   return parts;
 }
 
-template <typename Function>
-void ShardPlan::ForEachPart(int64_t unit, Held held, const Function& fn) const {
-  const ShardUnit& range = units_[static_cast<size_t>(unit)];
-  int64_t rank_major = 0;
+std::vector<ShardPart> ShardPlan::RankMajorParts(int64_t unit, Held held) const {
+  std::vector<ShardPart> parts;
+  int64_t place = 0;
   for (int64_t r = 0; r < ranks_; ++r) {
-    int64_t full = 0;
-    for (int64_t p = range.parameter_begin; p < range.parameter_end; ++p) {
-      if (!Includes(p, held)) continue;
-      const ParameterInfo& parameter = layout_[static_cast<size_t>(p)];
-      const int64_t row_elements = RowElements(parameter);
-      const int64_t begin = RowBegin(parameter.shape[0], r);
-      const int64_t count = (RowBegin(parameter.shape[0], r + 1) - begin) * row_elements;
-      fn(full + begin * row_elements, rank_major, count);
-      full += parameter.element_count;
-      rank_major += count;
+    for (ShardPart& part : Parts(unit, r, held)) {
+      part.shard_offset = place;
+      place += part.count;
+      parts.push_back(part);
     }
   }
+  return parts;
 }
 
-void ShardPlan::ToRankMajor(int64_t unit, Held held, size_t element_bytes, const void* full, void* rank_major) const {
-  ForEachPart(unit, held, [&](int64_t from, int64_t to, int64_t count) {
-    std::memcpy(static_cast<char*>(rank_major) + static_cast<size_t>(to) * element_bytes,
-                static_cast<const char*>(full) + static_cast<size_t>(from) * element_bytes,
-                static_cast<size_t>(count) * element_bytes);
-  });
-}
-
-void ShardPlan::FromRankMajor(int64_t unit, Held held, size_t element_bytes, const void* rank_major, void* full) const {
-  ForEachPart(unit, held, [&](int64_t to, int64_t from, int64_t count) {
-    std::memcpy(static_cast<char*>(full) + static_cast<size_t>(to) * element_bytes,
-                static_cast<const char*>(rank_major) + static_cast<size_t>(from) * element_bytes,
-                static_cast<size_t>(count) * element_bytes);
-  });
+bool ShardPlan::IsRankMajor(int64_t unit, Held held) const {
+  const ShardUnit& range = units_[static_cast<size_t>(unit)];
+  int64_t parameters = 0;
+  for (int64_t p = range.parameter_begin; p < range.parameter_end; ++p) parameters += Includes(p, held) ? 1 : 0;
+  return ranks_ == 1 || parameters <= 1;
 }
 
 }  // namespace leeway

@@ -26,12 +26,13 @@ namespace leeway {
 // Which parameters an array holds. The full order of kTrainable is the flat order with the frozen ones left out.
 enum class Held { kAll, kTrainable };
 
-// A rank's part of one parameter. Offsets are elements, from the beginning of the full order and of the rank's shares.
+// A rank's part of one parameter, in elements.
 struct ShardPart {
   int64_t parameter = 0;  // index into the layout
   int64_t first_row = 0;
-  int64_t full_offset = 0;
-  int64_t shard_offset = 0;
+  int64_t flat_offset = 0;   // in the flat order, frozen parameters included
+  int64_t full_offset = 0;   // in the full order
+  int64_t shard_offset = 0;  // in the rank's shares of all units; of RankMajorParts, in the unit's rank-major order
   int64_t count = 0;
 };
 
@@ -71,9 +72,10 @@ class ShardPlan {
   // All trainable parts of a rank, in order: what its optimizer is made with.
   std::vector<OptimizerPart> OptimizerParts(int64_t rank) const;
 
-  // Copies of one unit of elements of `element_bytes`; both point at the unit's first element and do not overlap.
-  void ToRankMajor(int64_t unit, Held held, size_t element_bytes, const void* full, void* rank_major) const;
-  void FromRankMajor(int64_t unit, Held held, size_t element_bytes, const void* rank_major, void* full) const;
+  // Those of all ranks, rank 0's first.
+  std::vector<ShardPart> RankMajorParts(int64_t unit, Held held) const;
+  // Whether a unit's rank-major order is its full order, so that nothing has to be copied around a collective.
+  bool IsRankMajor(int64_t unit, Held held) const;
 
   // First row of `rank` among `rows`; rank = ranks() gives the end.
   int64_t RowBegin(int64_t rows, int64_t rank) const { return rows * rank / ranks_; }
@@ -83,10 +85,6 @@ class ShardPlan {
 
   size_t index(Held held) const { return held == Held::kAll ? 0 : 1; }
   bool Includes(int64_t parameter, Held held) const { return held == Held::kAll || !is_frozen(parameter); }
-  // Calls fn(offset in the unit's full order, offset in rank-major order, elements) for all parts of all ranks.
-  template <typename Function>
-  void ForEachPart(int64_t unit, Held held, const Function& fn) const;
-
   int64_t ranks_ = 1;
   std::vector<ParameterInfo> layout_;
   std::vector<bool> is_frozen_;

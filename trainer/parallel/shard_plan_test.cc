@@ -1,7 +1,5 @@
 #include "trainer/parallel/shard_plan.h"
 
-#include <numeric>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -60,6 +58,19 @@ TEST(ShardPlanTest, ARankHoldsRowsOfEveryParameter) {
   EXPECT_EQ(parts[1].count, 3);
 }
 
+// The model's own cut.
+TEST(ShardPlanTest, UnitsAreTheModels) {
+  for (const bool tied : {false, true}) {
+    const std::vector<ParameterUnit> units = ParameterUnits(Shape(tied));
+    const ShardPlan plan = Plan(Shape(tied), 2);
+    ASSERT_EQ(static_cast<size_t>(plan.unit_count()), units.size());
+    for (size_t u = 0; u < units.size(); ++u) {
+      EXPECT_EQ(plan.FullOffset(static_cast<int64_t>(u), Held::kAll), units[u].begin);
+      EXPECT_EQ(plan.UnitCount(static_cast<int64_t>(u), Held::kAll), units[u].element_count());
+    }
+  }
+}
+
 TEST(ShardPlanTest, FrozenParametersHoldNoTrainableElements) {
   const ShardPlan plan = Plan(Shape(false), 3, {"model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight"});
   EXPECT_EQ(plan.UnitCount(0, Held::kTrainable), 0);
@@ -80,7 +91,7 @@ TEST(ShardPlanTest, WhatIsImpossibleIsNamed) {
 }
 
 // Over sizes that divide nothing, more ranks than rows and frozen parameters: the shares cover every element exactly
-// once, the parts describe the rank-major order, and the copies invert one another.
+// once, and the parts of all ranks back to back are the rank-major order.
 TEST(ShardPlanTest, SharesPartitionTheWholeAtEveryRankCount) {
   for (const bool tied : {false, true}) {
     for (int64_t ranks = 1; ranks <= 11; ++ranks) {
@@ -89,25 +100,29 @@ TEST(ShardPlanTest, SharesPartitionTheWholeAtEveryRankCount) {
         std::vector<int> seen(static_cast<size_t>(plan.FullCount(held)), 0);
         std::vector<int64_t> shard(static_cast<size_t>(ranks), 0);
         for (int64_t unit = 0; unit < plan.unit_count(); ++unit) {
-          const int64_t count = plan.UnitCount(unit, held);
-          std::vector<int64_t> full(static_cast<size_t>(count)), rank_major(full), back(full);
-          std::iota(full.begin(), full.end(), plan.FullOffset(unit, held));
-          plan.ToRankMajor(unit, held, sizeof(int64_t), full.data(), rank_major.data());
-          plan.FromRankMajor(unit, held, sizeof(int64_t), rank_major.data(), back.data());
-          ASSERT_EQ(back, full);
+          const std::vector<ShardPart> rank_major = plan.RankMajorParts(unit, held);
+          size_t next = 0;
+          bool is_rank_major = true;
           int64_t place = 0;
           for (int64_t r = 0; r < ranks; ++r) {
             ASSERT_EQ(plan.ShardOffset(unit, r, held), shard[static_cast<size_t>(r)]);
             for (const ShardPart& part : plan.Parts(unit, r, held)) {
               ASSERT_EQ(part.shard_offset, shard[static_cast<size_t>(r)]);
               shard[static_cast<size_t>(r)] += part.count;
-              for (int64_t i = 0; i < part.count; ++i, ++place) {
-                ++seen[static_cast<size_t>(part.full_offset + i)];
-                ASSERT_EQ(rank_major[static_cast<size_t>(place)], part.full_offset + i);
-              }
+              ASSERT_EQ(rank_major[next].shard_offset, place);
+              ASSERT_EQ(rank_major[next].full_offset, part.full_offset);
+              ASSERT_EQ(rank_major[next++].count, part.count);
+              is_rank_major &= part.count == 0 || part.full_offset == plan.FullOffset(unit, held) + place;
+              const ParameterInfo& info = plan.layout()[static_cast<size_t>(part.parameter)];
+              ASSERT_EQ(part.flat_offset, info.offset + part.first_row * (info.element_count / info.shape[0]));
+              ASSERT_TRUE(held == Held::kTrainable || part.flat_offset == part.full_offset);
+              place += part.count;
+              for (int64_t i = 0; i < part.count; ++i) ++seen[static_cast<size_t>(part.full_offset + i)];
             }
           }
-          ASSERT_EQ(place, count);
+          ASSERT_EQ(place, plan.UnitCount(unit, held));
+          ASSERT_EQ(next, rank_major.size());
+          ASSERT_EQ(plan.IsRankMajor(unit, held), is_rank_major) << unit;
         }
         for (const int times : seen) ASSERT_EQ(times, 1);
         int64_t total = 0;

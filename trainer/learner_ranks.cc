@@ -1,0 +1,157 @@
+#include "trainer/learner_ranks.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "leeway/v1/trainer.pb.h"
+
+namespace leeway {
+namespace {
+
+constexpr int kLeader = 0;
+
+// The same length, then the same bytes, on all ranks.
+absl::Status BroadcastText(Communicator* ranks, std::string* text) {
+  int64_t size = static_cast<int64_t>(text->size());
+  LEEWAY_RETURN_IF_ERROR(ranks->Broadcast(DType::kI64, &size, 1, kLeader));
+  text->resize(static_cast<size_t>(size));
+  return ranks->Broadcast(DType::kU8, text->data(), size, kLeader);
+}
+
+// All arrays of a state, the leader's to the others; sized alike everywhere.
+absl::Status BroadcastState(Communicator* ranks, TrainingState* state) {
+  LEEWAY_RETURN_IF_ERROR(
+      ranks->Broadcast(DType::kF32, state->parameters.data(), static_cast<int64_t>(state->parameters.size()), kLeader));
+  for (auto& [name, values] : state->optimizer) {
+    LEEWAY_RETURN_IF_ERROR(ranks->Broadcast(DType::kF32, values.data(), static_cast<int64_t>(values.size()), kLeader));
+  }
+  return absl::OkStatus();
+}
+
+LeasedBatch BatchOf(v1::LearnerCommand* command) {
+  LeasedBatch leased;
+  leased.lag_limit = command->lag_limit();
+  for (v1::LearnerGroup& group : *command->mutable_groups()) {
+    BatchGroup& to = leased.groups.emplace_back();
+    to.ticket = group.ticket();
+    to.issue = group.issue();
+    to.zero_advantage = group.zero_advantage();
+    for (v1::Trajectory& member : *group.mutable_members()) to.members.push_back(std::move(member));
+  }
+  return leased;
+}
+
+}  // namespace
+
+absl::Status LearnerLeader::Command(const v1::LearnerCommand& command) {
+  if (is_alone()) return absl::OkStatus();
+  std::string text;
+  if (!command.SerializeToString(&text)) {
+    return absl::InvalidArgumentError("a step's batch of 2 GiB or more can not be sent to the other ranks");
+  }
+  return BroadcastText(commands_, &text);
+}
+
+absl::Status LearnerLeader::Restore(const TrainingState& state) {
+  if (!is_alone()) {
+    v1::LearnerCommand command;
+    command.set_kind(v1::LearnerCommand::RESTORE);
+    command.set_optimizer_updates(state.updates);
+    for (const auto& [name, values] : state.optimizer) {
+      v1::LearnerArray* const array = command.add_arrays();
+      array->set_name(name);
+      array->set_element_count(static_cast<int64_t>(values.size()));
+    }
+    LEEWAY_RETURN_IF_ERROR(Command(command));
+    // A broadcast reads what its root gives.
+    LEEWAY_RETURN_IF_ERROR(BroadcastState(commands_, const_cast<TrainingState*>(&state)));
+  }
+  return own_->Restore(state);
+}
+
+absl::Status LearnerLeader::Reset(std::vector<float> parameters) {
+  TrainingState state;
+  state.parameters = std::move(parameters);
+  return Restore(state);
+}
+
+absl::Status LearnerLeader::Train(uint64_t step, const LeasedBatch& leased, StepReport* report) {
+  if (!is_alone()) {
+    v1::LearnerCommand command;
+    command.set_kind(v1::LearnerCommand::TRAIN);
+    command.set_step(step);
+    command.set_lag_limit(leased.lag_limit);
+    for (const BatchGroup& group : leased.groups) {
+      v1::LearnerGroup* const to = command.add_groups();
+      to->set_ticket(group.ticket);
+      to->set_issue(group.issue);
+      to->set_zero_advantage(group.zero_advantage);
+      for (const v1::Trajectory& member : group.members) *to->add_members() = member;
+    }
+    LEEWAY_RETURN_IF_ERROR(Command(command));
+  }
+  return own_->Train(step, leased, report);
+}
+
+absl::StatusOr<TrainingState> LearnerLeader::GatherState() {
+  v1::LearnerCommand command;
+  command.set_kind(v1::LearnerCommand::GATHER_STATE);
+  LEEWAY_RETURN_IF_ERROR(Command(command));
+  return own_->GatherState();
+}
+
+absl::Status LearnerLeader::Idle() {
+  v1::LearnerCommand command;
+  command.set_kind(v1::LearnerCommand::IDLE);
+  return Command(command);
+}
+
+absl::Status LearnerLeader::Stop(const absl::Status& reason) {
+  v1::LearnerCommand command;
+  command.set_kind(v1::LearnerCommand::STOP);
+  if (!reason.ok()) command.set_error(reason.ToString());
+  return Command(command);
+}
+
+absl::Status FollowLeader(Learner* own, Communicator* commands, const std::function<void(uint64_t step)>& on_step) {
+  while (true) {
+    std::string text;
+    LEEWAY_RETURN_IF_ERROR(BroadcastText(commands, &text));
+    v1::LearnerCommand command;
+    if (!command.ParseFromString(text)) return absl::InternalError("a command of rank 0 can not be read");
+    switch (command.kind()) {
+      case v1::LearnerCommand::IDLE:
+        break;
+      case v1::LearnerCommand::RESTORE: {
+        TrainingState state;
+        state.updates = command.optimizer_updates();
+        state.parameters.resize(own->parameters().size());
+        for (const v1::LearnerArray& array : command.arrays()) {
+          state.optimizer[array.name()].resize(static_cast<size_t>(array.element_count()));
+        }
+        LEEWAY_RETURN_IF_ERROR(BroadcastState(commands, &state));
+        LEEWAY_RETURN_IF_ERROR(own->Restore(state));
+        break;
+      }
+      case v1::LearnerCommand::TRAIN: {
+        on_step(command.step());
+        const uint64_t step = command.step();
+        const LeasedBatch leased = BatchOf(&command);
+        StepReport report;
+        LEEWAY_RETURN_IF_ERROR(own->Train(step, leased, &report));
+        break;
+      }
+      case v1::LearnerCommand::GATHER_STATE:
+        LEEWAY_RETURN_IF_ERROR(own->GatherState().status());
+        break;
+      case v1::LearnerCommand::STOP:
+        if (command.error().empty()) return absl::OkStatus();
+        return absl::AbortedError(absl::StrCat("rank 0 has ended: ", command.error()));
+      default:
+        return absl::InternalError(absl::StrCat("rank 0 sent a command of kind ", command.kind()));
+    }
+  }
+}
+
+}  // namespace leeway
