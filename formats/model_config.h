@@ -1,8 +1,8 @@
 #ifndef LEEWAY_FORMATS_MODEL_CONFIG_H_
 #define LEEWAY_FORMATS_MODEL_CONFIG_H_
 
-// Hugging Face's config.json for the Llama family, as plain numbers. Knows no model: whoever builds one from it decides
-// what it supports.
+// Hugging Face's config.json and generation_config.json for the Llama, Qwen2 and Qwen3 families, as plain numbers.
+// Knows no model: whoever builds one from it decides what it supports.
 
 #include <cstdint>
 #include <optional>
@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "formats/model_family.h"
 
 namespace leeway {
 
@@ -29,8 +30,12 @@ struct RopeConfig {
   int64_t original_max_position_embeddings = 0;
 };
 
+// "default", "linear", "llama3".
+const char* RopeTypeName(RopeType type);
+
 // Field names are those of config.json.
-struct LlamaConfig {
+struct ModelConfig {
+  ModelFamily model_type = ModelFamily::kLlama;
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -50,14 +55,20 @@ struct LlamaConfig {
 
 // Reads the text of a config.json; `path` is for messages. Accepts rope_theta + rope_scaling (either spelling of its
 // type) and the newer rope_parameters, dtype and torch_dtype, eos_token_id as a number or a list. Absent optional keys
-// mean what transformers means by them. INVALID_ARGUMENT: lists every fault: bad JSON (with line), duplicate keys,
-// missing or mistyped values, impossible sizes, styles that contradict each other, and whatever changes the computation
-// and is not known here (model_type, rope_type, biases, activation).
-absl::StatusOr<LlamaConfig> ParseLlamaConfig(absl::string_view text, const std::string& path);
+// mean what transformers means by them in that family; sizes are never guessed. INVALID_ARGUMENT: lists every fault:
+// bad JSON (with line), duplicate keys, missing or mistyped values, impossible sizes, styles that contradict each
+// other, and whatever would change the numbers and is not known here (other families and architectures, stretched or
+// partial rotary positions of unknown kind, windows, dropout, biases, activations, quantised weights, own code), by its
+// key and with what to do.
+absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::string& path);
 
-// The text of a config.json that transformers loads as LlamaForCausalLM, old (rope_theta) and new (rope_parameters)
-// releases alike. Deterministic; ParseLlamaConfig gives the same values back.
-std::string FormatLlamaConfig(const LlamaConfig& config);
+// The text of a config.json that transformers loads as its family's model, old (rope_theta) and new (rope_parameters)
+// releases alike. Deterministic; ParseModelConfig gives the same values back.
+std::string FormatModelConfig(const ModelConfig& config);
+
+// The text of the generation_config.json beside it: the tokens that begin, end and pad; sampling is the caller's
+// choice.
+std::string FormatGenerationConfig(const ModelConfig& config);
 
 }  // namespace leeway
 

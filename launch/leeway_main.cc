@@ -72,6 +72,14 @@ int main(int argc, char** argv) {
   evaluate_command->add_flag("--json", evaluate.json, "for machines");
   evaluate_command->callback([&] { code = EvaluateCommand(evaluate); });
 
+  ExportArguments exported;
+  CLI::App* export_command = app.add_subcommand(
+      "export", "write a checkpoint of a run as a Hugging Face directory, for transformers and others");
+  export_command->add_option("run", exported.run, "run directory (or name below runs/)")->required();
+  export_command->add_option("--to", exported.to, "directory to make; it must not exist, or be empty")->required();
+  export_command->add_option("--step", exported.step, "checkpoint (default: the newest that is whole)");
+  export_command->callback([&] { code = ExportCommand(exported); });
+
   CertificateArguments certificates;
   CLI::App* doctor = app.add_subcommand("doctor", "what this machine has and lacks; makes certificates");
   CLI::Option* make = doctor->add_option("--make-certificates", certificates.directory,

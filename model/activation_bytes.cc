@@ -21,7 +21,8 @@ int64_t ActivationBytes(const ModelShape& shape, const TensorRank& rank, Recompu
   const int64_t own_rows = rank.sequence ? rows * (rank.rank + 1) / rank.size - rows * rank.rank / rank.size : rows;
   const int64_t inside_layers = recompute == Recompute::kFull ? 1 : shape.layers;
   const int64_t wide_layers = recompute == Recompute::kNone ? shape.layers : 1;
-  const int64_t inside = own_rows * hidden + rows * (2 * shard.heads + 2 * shard.key_value_heads) * head +
+  const int64_t raw_heads = shape.has_qk_norm() ? shard.heads + shard.key_value_heads : 0;
+  const int64_t inside = own_rows * hidden + rows * (2 * shard.heads + 2 * shard.key_value_heads + raw_heads) * head +
                          tiled_rows * 2 * shard.key_value_heads * head;
   const int64_t values = rows * hidden + shape.layers * own_rows * hidden + inside_layers * inside +
                          wide_layers * rows * 2 * RoundUpToPanel(shard.intermediate);

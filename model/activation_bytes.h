@@ -20,6 +20,7 @@ struct TensorRank {
 //
 //   a row:              H                 the stream behind the last layer
 //   a row and layer:    2 H' + (a + 2g) d + a d + 2 F     input', middle', q k v, attention, gate and up
+//                     + (a + g) d       with norms over heads (Qwen3): queries and keys before them
 //   a sequence, layer:  2 g d (length rounded up to 16)   keys and values by tiles
 //
 // H hidden, d head size and F intermediate are rounded up to 16; a heads, g key/value heads and F are the rank's; H'

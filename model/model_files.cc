@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -15,6 +17,7 @@ namespace leeway {
 namespace {
 
 constexpr char kConfigFile[] = "config.json";
+constexpr char kGenerationFile[] = "generation_config.json";
 constexpr char kWeightsFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 constexpr size_t kFaultsListed = 8;
@@ -72,28 +75,40 @@ std::string Listed(const std::vector<std::string>& names) {
   return absl::StrCat(absl::StrJoin(first, ", "), " and ", names.size() - kFaultsListed, " more");
 }
 
-// The names of the weight files of a directory.
-absl::StatusOr<std::vector<std::string>> WeightFiles(const std::string& directory) {
+// What a model.safetensors.index.json says.
+struct WeightIndex {
+  std::string path;  // empty: there is none, all tensors lie in one file
+  std::vector<std::string> files;
+  std::map<std::string, std::string> file_of_tensor;
+};
+
+absl::StatusOr<WeightIndex> ReadIndex(const std::string& directory) {
   FileSystem* const files = RealFileSystem();
-  if (files->Exists(JoinPath(directory, kWeightsFile))) return std::vector<std::string>{kWeightsFile};
-  const std::string index_path = JoinPath(directory, kIndexFile);
-  if (!files->Exists(index_path)) {
+  WeightIndex result;
+  if (files->Exists(JoinPath(directory, kWeightsFile))) {
+    result.files = {kWeightsFile};
+    return result;
+  }
+  result.path = JoinPath(directory, kIndexFile);
+  if (!files->Exists(result.path)) {
     return absl::NotFoundError(absl::StrCat(directory, " has neither ", kWeightsFile, " nor ", kIndexFile));
   }
-  LEEWAY_ASSIGN_OR_RETURN(const std::string text, files->ReadFile(index_path));
-  LEEWAY_ASSIGN_OR_RETURN(const nlohmann::json index, ParseStrictJson(text, index_path));
+  LEEWAY_ASSIGN_OR_RETURN(const std::string text, files->ReadFile(result.path));
+  LEEWAY_ASSIGN_OR_RETURN(const nlohmann::json index, ParseStrictJson(text, result.path));
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(index_path, ": expected an object with an object \"weight_map\""));
+    return absl::InvalidArgumentError(absl::StrCat(result.path, ": expected an object with an object \"weight_map\""));
   }
   std::set<std::string> names;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || name.find('/') != std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat(index_path, ": weight_map.\"", tensor, "\" is not a file name"));
+      return absl::InvalidArgumentError(absl::StrCat(result.path, ": weight_map.\"", tensor, "\" is not a file name"));
     }
     names.insert(name);
+    result.file_of_tensor[tensor] = name;
   }
-  return std::vector<std::string>(names.begin(), names.end());
+  result.files.assign(names.begin(), names.end());
+  return result;
 }
 
 const SafetensorsFile* HolderOf(const std::string& name, absl::Span<const SafetensorsFile> files) {
@@ -102,47 +117,78 @@ const SafetensorsFile* HolderOf(const std::string& name, absl::Span<const Safete
   return holder == files.end() ? nullptr : &*holder;
 }
 
+// Names of tensors by what is wrong with them.
+struct TensorFaults {
+  std::vector<std::string> missing, misshapen, mistyped, unexpected, repeated;
+
+  bool any() const {
+    return !(missing.empty() && misshapen.empty() && mistyped.empty() && unexpected.empty() && repeated.empty());
+  }
+  std::string ToString() const {
+    std::vector<std::string> parts;
+    const auto add = [&](const char* what, const std::vector<std::string>& names) {
+      if (!names.empty()) parts.push_back(absl::StrCat(what, ": ", Listed(names)));
+    };
+    add("missing", missing);
+    add("wrong shape", misshapen);
+    add("not F32, BF16 or F16", mistyped);
+    add("unexpected", unexpected);
+    add("in two files", repeated);
+    return absl::StrJoin(parts, "; ");
+  }
+};
+
 // Whether the files hold the tensors of this shape, no others, in types that can be read. Touches no tensor bytes.
 absl::Status CheckTensors(const ModelShape& shape, absl::Span<const SafetensorsFile> files) {
   std::set<std::string> known;
-  std::vector<std::string> missing, misshapen, unexpected;
+  TensorFaults faults;
   for (const ParameterInfo& info : ParameterLayout(shape)) {
     known.insert(info.name);
     const SafetensorsFile* const holder = HolderOf(info.name, files);
     if (holder == nullptr) {
-      missing.push_back(info.name);
+      faults.missing.push_back(info.name);
       continue;
     }
     LEEWAY_ASSIGN_OR_RETURN(const NDArray array, holder->Tensor(info.name));
     if (array.shape() != info.shape) {
-      misshapen.push_back(absl::StrCat(info.name, " is [", absl::StrJoin(array.shape(), ", "), "], expected [",
-                                       absl::StrJoin(info.shape, ", "), "]"));
-    } else if (!IsReadable(array.dtype())) {
-      return absl::InvalidArgumentError(absl::StrCat(holder->path(), ": ", info.name, " has dtype ",
-                                                     std::string(DTypeName(array.dtype())),
-                                                     "; weights must be F32, BF16 or F16"));
+      faults.misshapen.push_back(absl::StrCat(info.name, " is [", absl::StrJoin(array.shape(), ", "), "], expected [",
+                                              absl::StrJoin(info.shape, ", "), "]"));
+    }
+    if (!IsReadable(array.dtype())) {
+      faults.mistyped.push_back(absl::StrCat(info.name, " is ", std::string(DTypeName(array.dtype()))));
     }
   }
+  std::set<std::string> seen;
   for (const SafetensorsFile& file : files) {
     for (const SafetensorsEntry& entry : file.entries()) {
+      if (!seen.insert(entry.name).second) faults.repeated.push_back(entry.name);
       if (known.count(entry.name) > 0) continue;
       // Constants that old releases stored, and the second name of a tied head.
       if (EndsWith(entry.name, "rotary_emb.inv_freq") || (shape.tied_head && entry.name == "lm_head.weight")) continue;
-      unexpected.push_back(entry.name);
+      faults.unexpected.push_back(entry.name);
     }
   }
-  if (missing.empty() && misshapen.empty() && unexpected.empty()) return absl::OkStatus();
-  std::vector<std::string> parts;
-  if (!missing.empty()) parts.push_back(absl::StrCat("missing: ", Listed(missing)));
-  if (!misshapen.empty()) parts.push_back(absl::StrCat("wrong shape: ", Listed(misshapen)));
-  if (!unexpected.empty()) parts.push_back(absl::StrCat("unexpected: ", Listed(unexpected)));
+  if (!faults.any()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(files.empty() ? "no weight files" : files[0].path(),
                                                  " does not hold the weights that config.json describes; ",
-                                                 absl::StrJoin(parts, "; ")));
+                                                 faults.ToString()));
+}
+
+// Whether every tensor lies where the index says.
+absl::Status CheckIndex(const WeightIndex& index, const std::string& directory,
+                        absl::Span<const SafetensorsFile> files) {
+  std::vector<std::string> elsewhere;
+  for (const auto& [tensor, name] : index.file_of_tensor) {
+    const std::string path = JoinPath(directory, name);
+    const auto file = std::find_if(files.begin(), files.end(), [&](const auto& f) { return f.path() == path; });
+    if (file == files.end() || !file->Contains(tensor)) elsewhere.push_back(absl::StrCat(tensor, " in ", name));
+  }
+  if (elsewhere.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(index.path, " names tensors that are not there: ", Listed(elsewhere)));
 }
 
 struct OpenDirectory {
-  LlamaConfig config;
+  ModelConfig config;
   ModelShape shape;
   std::vector<SafetensorsFile> files;
 };
@@ -150,24 +196,24 @@ struct OpenDirectory {
 // Reads config.json and the weight files' headers.
 absl::StatusOr<OpenDirectory> Open(const std::string& directory) {
   OpenDirectory open;
-  const std::string config_path = JoinPath(directory, kConfigFile);
-  LEEWAY_ASSIGN_OR_RETURN(const std::string text, RealFileSystem()->ReadFile(config_path));
-  LEEWAY_ASSIGN_OR_RETURN(open.config, ParseLlamaConfig(text, config_path));
+  LEEWAY_ASSIGN_OR_RETURN(open.config, ReadModelConfig(directory));
   LEEWAY_ASSIGN_OR_RETURN(open.shape, ShapeOf(open.config));
-  LEEWAY_ASSIGN_OR_RETURN(const std::vector<std::string> names, WeightFiles(directory));
-  for (const std::string& name : names) {
+  LEEWAY_ASSIGN_OR_RETURN(const WeightIndex index, ReadIndex(directory));
+  for (const std::string& name : index.files) {
     LEEWAY_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(JoinPath(directory, name)));
     open.files.push_back(std::move(file));
   }
+  LEEWAY_RETURN_IF_ERROR(CheckIndex(index, directory, open.files));
   return open;
 }
 
 }  // namespace
 
-absl::StatusOr<ModelShape> ShapeOf(const LlamaConfig& config) {
+absl::StatusOr<ModelShape> ShapeOf(const ModelConfig& config) {
   if (config.rope.type != RopeType::kDefault) {
     return absl::UnimplementedError(
-        "config.json: this rope_type is not supported; use a model with default rotary positions");
+        absl::StrCat("config.json: rope_type '", RopeTypeName(config.rope.type),
+                     "' stretches rotary positions, which is not supported; use a model with rope_type 'default'"));
   }
   const ModelShape shape = {.vocabulary = config.vocab_size,
                             .hidden = config.hidden_size,
@@ -179,13 +225,15 @@ absl::StatusOr<ModelShape> ShapeOf(const LlamaConfig& config) {
                             .max_positions = config.max_position_embeddings,
                             .rope_theta = config.rope.theta,
                             .rms_epsilon = config.rms_norm_eps,
-                            .tied_head = config.tie_word_embeddings};
+                            .tied_head = config.tie_word_embeddings,
+                            .family = config.model_type};
   LEEWAY_RETURN_IF_ERROR(shape.Validate());
   return shape;
 }
 
-LlamaConfig ConfigOf(const ModelShape& shape) {
-  LlamaConfig config;
+ModelConfig ConfigOf(const ModelShape& shape) {
+  ModelConfig config;
+  config.model_type = shape.family;
   config.vocab_size = shape.vocabulary;
   config.hidden_size = shape.hidden;
   config.num_hidden_layers = shape.layers;
@@ -222,6 +270,16 @@ absl::StatusOr<std::vector<float>> ReadParameters(const ModelShape& shape, absl:
   return flat;
 }
 
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& directory) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(directory, error)) {
+    return absl::NotFoundError(absl::StrCat("no such folder: ", directory));
+  }
+  const std::string path = JoinPath(directory, kConfigFile);
+  LEEWAY_ASSIGN_OR_RETURN(const std::string text, RealFileSystem()->ReadFile(path));
+  return ParseModelConfig(text, path);
+}
+
 absl::Status CheckModelDirectory(const std::string& directory) {
   LEEWAY_ASSIGN_OR_RETURN(const OpenDirectory open, Open(directory));
   return CheckTensors(open.shape, open.files);
@@ -239,13 +297,20 @@ absl::StatusOr<ModelDirectory> ReadModelDirectory(const std::string& directory) 
 
 absl::Status WriteModelDirectory(FileSystem* file_system, const std::string& directory, const ModelDirectory& model) {
   LEEWAY_RETURN_IF_ERROR(model.shape.Validate());
+  if (model.shape.family == ModelFamily::kLlama && model.shape.hidden % model.shape.heads != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "transformers loads no Llama model whose hidden size is not a multiple of its heads: model.hidden = ",
+        model.shape.hidden, ", model.heads = ", model.shape.heads));
+  }
   LEEWAY_RETURN_IF_ERROR(file_system->CreateDirectory(directory));
-  LlamaConfig config = ConfigOf(model.shape);
+  ModelConfig config = ConfigOf(model.shape);
   config.bos_token_id = model.bos_token_id;
   config.eos_token_ids = model.eos_token_ids;
   LEEWAY_RETURN_IF_ERROR(WriteSafetensors(file_system, JoinPath(directory, kWeightsFile),
                                           ParameterTensors(model.shape, model.parameters), {{"format", "pt"}}));
-  return file_system->WriteFileAtomically(JoinPath(directory, kConfigFile), FormatLlamaConfig(config));
+  LEEWAY_RETURN_IF_ERROR(
+      file_system->WriteFileAtomically(JoinPath(directory, kGenerationFile), FormatGenerationConfig(config)));
+  return file_system->WriteFileAtomically(JoinPath(directory, kConfigFile), FormatModelConfig(config));
 }
 
 }  // namespace leeway

@@ -34,7 +34,8 @@ class ModelFilesTest : public ::testing::Test {
 };
 
 TEST_F(ModelFilesTest, ReadsBackWhatItWrote) {
-  for (const ModelShape& shape : {internal::OddShape(), internal::SmallShape()}) {
+  for (const ModelShape& shape :
+       {internal::OddShape(), internal::SmallShape(), internal::OddQwen2Shape(), internal::TiedQwen3Shape()}) {
     const ModelDirectory written = Model(shape);
     ASSERT_TRUE(WriteModelDirectory(RealFileSystem(), directory_, written).ok());
     const absl::StatusOr<ModelDirectory> read = ReadModelDirectory(directory_);
@@ -42,6 +43,7 @@ TEST_F(ModelFilesTest, ReadsBackWhatItWrote) {
     EXPECT_EQ(read->parameters, written.parameters);
     EXPECT_EQ(read->bos_token_id, written.bos_token_id);
     EXPECT_EQ(read->eos_token_ids, written.eos_token_ids);
+    EXPECT_EQ(read->shape.family, shape.family);
     EXPECT_EQ(read->shape.head_dim, shape.head_dim);
     EXPECT_EQ(read->shape.key_value_heads, shape.key_value_heads);
     EXPECT_EQ(read->shape.tied_head, shape.tied_head);
@@ -49,10 +51,14 @@ TEST_F(ModelFilesTest, ReadsBackWhatItWrote) {
     EXPECT_EQ(read->shape.rms_epsilon, shape.rms_epsilon);
     EXPECT_EQ(read->shape.max_positions, shape.max_positions);
     EXPECT_EQ(read->shape.ParameterCount(), shape.ParameterCount());
+    EXPECT_THAT(*RealFileSystem()->ReadFile(JoinPath(directory_, "generation_config.json")),
+                HasSubstr("\"pad_token_id\": 0"));
   }
 }
 
 TEST_F(ModelFilesTest, MissingFilesAreNamed) {
+  EXPECT_THAT(ReadError(), HasSubstr("no such folder: " + directory_));
+  ASSERT_TRUE(RealFileSystem()->CreateDirectory(directory_).ok());
   EXPECT_THAT(ReadError(), HasSubstr("config.json"));
   ASSERT_TRUE(WriteModelDirectory(RealFileSystem(), directory_, Model(internal::SmallShape())).ok());
   ASSERT_TRUE(RealFileSystem()->RemoveAll(JoinPath(directory_, "model.safetensors")).ok());
@@ -71,6 +77,40 @@ TEST_F(ModelFilesTest, MissingUnexpectedAndMisshapenTensorsAreListed) {
   EXPECT_THAT(error, HasSubstr("missing: model.embed_tokens.weight"));
   EXPECT_THAT(error, HasSubstr("model.layers.0.self_attn.k_proj.weight is [53, 36], expected [20, 36]"));
   EXPECT_THAT(error, HasSubstr("unexpected: surprise"));
+}
+
+TEST_F(ModelFilesTest, WhatOneFamilyLacksAnotherDoesNotMind) {
+  // Qwen2's weights under Llama's configuration: the biases are named, not dropped.
+  const ModelDirectory model = Model(internal::OddQwen2Shape());
+  ASSERT_TRUE(WriteModelDirectory(RealFileSystem(), directory_, model).ok());
+  ASSERT_TRUE(
+      RealFileSystem()
+          ->WriteFileAtomically(JoinPath(directory_, "config.json"), FormatModelConfig(ConfigOf(internal::OddShape())))
+          .ok());
+  EXPECT_THAT(ReadError(), HasSubstr("unexpected: model.layers.0.self_attn.k_proj.bias"));
+}
+
+TEST_F(ModelFilesTest, TypesThatAreNoWeightsAreListed) {
+  const ModelDirectory model = Model(internal::SmallShape());
+  ASSERT_TRUE(WriteModelDirectory(RealFileSystem(), directory_, model).ok());
+  std::vector<NamedTensor> tensors = ParameterTensors(model.shape, model.parameters);
+  std::vector<double> wide(64);
+  for (const size_t i : {1, 6}) {
+    ASSERT_EQ(tensors[i].array.shape(), std::vector<int64_t>{64});
+    tensors[i].array = NDArray(DType::kF64, {64}, reinterpret_cast<std::byte*>(wide.data()), nullptr);
+  }
+  ASSERT_TRUE(WriteSafetensors(RealFileSystem(), JoinPath(directory_, "model.safetensors"), tensors).ok());
+  EXPECT_THAT(ReadError(), HasSubstr("not F32, BF16 or F16: model.layers.0.input_layernorm.weight is F64, "
+                                     "model.layers.0.post_attention_layernorm.weight is F64"));
+}
+
+TEST_F(ModelFilesTest, WhatTransformersCouldNotLoadIsNotWritten) {
+  ModelShape shape = internal::OddShape();
+  shape.heads = 10;
+  EXPECT_THAT(std::string(WriteModelDirectory(RealFileSystem(), directory_, Model(shape)).message()),
+              HasSubstr("model.hidden = 36, model.heads = 10"));
+  shape.family = ModelFamily::kQwen3;
+  EXPECT_TRUE(WriteModelDirectory(RealFileSystem(), directory_, Model(shape)).ok());
 }
 
 TEST_F(ModelFilesTest, TheCheckSaysWhatReadingWouldSay) {
@@ -117,6 +157,18 @@ TEST_F(ModelFilesTest, ShardsAreReadThroughTheIndex) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->parameters, model.parameters);
 
+  // The index names the other file; both files hold one tensor.
+  std::string swapped = map;
+  const size_t digit = swapped.find("model-00001") + 10;
+  swapped[digit] = '2';
+  ASSERT_TRUE(RealFileSystem()->WriteFileAtomically(index, "{\"weight_map\": {" + swapped + "}}").ok());
+  EXPECT_THAT(ReadError(), HasSubstr("names tensors that are not there: model.embed_tokens.weight in model-00002"));
+  ASSERT_TRUE(RealFileSystem()->WriteFileAtomically(index, "{\"weight_map\": {" + map + "}}").ok());
+  shards[1].push_back(all[0]);
+  ASSERT_TRUE(
+      WriteSafetensors(RealFileSystem(), JoinPath(directory_, "model-00002-of-00002.safetensors"), shards[1]).ok());
+  EXPECT_THAT(ReadError(), HasSubstr("in two files: model.embed_tokens.weight"));
+
   ASSERT_TRUE(RealFileSystem()->WriteFileAtomically(index, "{\"weight_map\": {\"a\": \"../b\"}}").ok());
   EXPECT_THAT(ReadError(), HasSubstr("is not a file name"));
   ASSERT_TRUE(RealFileSystem()->WriteFileAtomically(index, "[1]").ok());
@@ -127,6 +179,7 @@ TEST_F(ModelFilesTest, NarrowFloatsAreWidenedExactly) {
   ModelShape shape = internal::SmallShape();
   shape.vocabulary = 4;
   shape.hidden = 2;
+  shape.heads = shape.key_value_heads = 2;
   const ModelDirectory model = Model(shape);
   ASSERT_TRUE(WriteModelDirectory(RealFileSystem(), directory_, model).ok());
   // 1, -2, smallest denormal, infinity, largest, -0, 1 + 2^-10, a denormal.
@@ -159,10 +212,10 @@ TEST_F(ModelFilesTest, NarrowFloatsAreWidenedExactly) {
 }
 
 TEST_F(ModelFilesTest, StretchedPositionsAndImpossibleShapesAreRefused) {
-  LlamaConfig config = ConfigOf(internal::SmallShape());
+  ModelConfig config = ConfigOf(internal::SmallShape());
   EXPECT_TRUE(ShapeOf(config).ok());
   config.rope.type = RopeType::kLlama3;
-  EXPECT_THAT(std::string(ShapeOf(config).status().message()), HasSubstr("rope_type"));
+  EXPECT_THAT(std::string(ShapeOf(config).status().message()), HasSubstr("rope_type 'llama3'"));
   config.rope.type = RopeType::kDefault;
   config.num_key_value_heads = 3;
   EXPECT_THAT(std::string(ShapeOf(config).status().message()), HasSubstr("model.key_value_heads = 3"));

@@ -60,7 +60,8 @@ absl::Status ModelShape::Validate() const {
 int64_t ModelShape::ParameterCount() const {
   const int64_t query = heads * head_dim;
   const int64_t key_value = key_value_heads * head_dim;
-  const int64_t layer = 2 * hidden + 2 * hidden * query + 2 * hidden * key_value + 3 * hidden * intermediate;
+  const int64_t layer = 2 * hidden + 2 * hidden * query + 2 * hidden * key_value + 3 * hidden * intermediate +
+                        (has_qkv_bias() ? query + 2 * key_value : 0) + (has_qk_norm() ? 2 * head_dim : 0);
   return layers * layer + hidden + vocabulary * hidden * (tied_head ? 1 : 2);
 }
 
@@ -80,8 +81,13 @@ std::vector<ParameterInfo> ParameterLayout(const ModelShape& shape) {
     const std::string prefix = absl::StrCat("model.layers.", layer, ".");
     add(prefix + "input_layernorm.weight", {shape.hidden});
     add(prefix + "self_attn.q_proj.weight", {query, shape.hidden});
+    if (shape.has_qkv_bias()) add(prefix + "self_attn.q_proj.bias", {query});
+    if (shape.has_qk_norm()) add(prefix + "self_attn.q_norm.weight", {shape.head_dim});
     add(prefix + "self_attn.k_proj.weight", {key_value, shape.hidden});
+    if (shape.has_qkv_bias()) add(prefix + "self_attn.k_proj.bias", {key_value});
+    if (shape.has_qk_norm()) add(prefix + "self_attn.k_norm.weight", {shape.head_dim});
     add(prefix + "self_attn.v_proj.weight", {key_value, shape.hidden});
+    if (shape.has_qkv_bias()) add(prefix + "self_attn.v_proj.bias", {key_value});
     add(prefix + "self_attn.o_proj.weight", {shape.hidden, query});
     add(prefix + "post_attention_layernorm.weight", {shape.hidden});
     add(prefix + "mlp.gate_proj.weight", {shape.intermediate, shape.hidden});

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "formats/model_family.h"
 
 namespace leeway {
 
-// The Llama family's shape: RMSNorm, rotary positions, grouped-query attention, SwiGLU, tied or untied head.
+// The shape of Llama, Qwen2 or Qwen3: RMSNorm, rotary positions, grouped-query attention, SwiGLU, tied or untied head,
+// and what the family adds to attention.
 struct ModelShape {
   int64_t vocabulary = 0;
   int64_t hidden = 0;
@@ -22,14 +24,20 @@ struct ModelShape {
   double rope_theta = 10000.0;
   double rms_epsilon = 1e-5;
   bool tied_head = true;
+  ModelFamily family = ModelFamily::kLlama;
+
+  // Biases on the query, key and value projections.
+  bool has_qkv_bias() const { return family == ModelFamily::kQwen2; }
+  // RMSNorm over every query and key head (one weight of head_dim for all query heads, one for all key heads).
+  bool has_qk_norm() const { return family == ModelFamily::kQwen3; }
 
   // INVALID_ARGUMENT listing everything that is impossible, in the words of the configuration keys.
   absl::Status Validate() const;
   int64_t ParameterCount() const;
 };
 
-// A parameter as Hugging Face's Llama names and shapes it ("model.layers.0.self_attn.q_proj.weight", [heads*head_dim,
-// hidden]).
+// A parameter as Hugging Face's transformers names and shapes it ("model.layers.0.self_attn.q_proj.weight",
+// [heads*head_dim, hidden]).
 struct ParameterInfo {
   std::string name;
   std::vector<int64_t> shape;

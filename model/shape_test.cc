@@ -13,10 +13,12 @@
 namespace leeway {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(ShapeTest, LayoutIsDenseAndCounted) {
-  for (const ModelShape& shape : {internal::OddShape(), internal::SmallShape(), internal::SmolShape()}) {
+  for (const ModelShape& shape : {internal::OddShape(), internal::SmallShape(), internal::SmolShape(),
+                                  internal::OddQwen2Shape(), internal::TiedQwen3Shape()}) {
     ASSERT_TRUE(shape.Validate().ok());
     int64_t offset = 0;
     std::set<std::string> names;
@@ -38,6 +40,46 @@ TEST(ShapeTest, KnownCounts) {
   EXPECT_EQ(internal::SmolShape().ParameterCount(), 134'515'008);
   // 64*64 embedding, 2 layers of (128 norms + 4*64*64 attention + 3*64*176 mlp), 64 final norm.
   EXPECT_EQ(internal::SmallShape().ParameterCount(), 4096 + 2 * (128 + 16384 + 33792) + 64);
+  // Qwen2.5-0.5B and Qwen3-0.6B as published: 494,032,768 and 596,049,920 parameters.
+  ModelShape qwen2 = {.vocabulary = 151936,
+                      .hidden = 896,
+                      .layers = 24,
+                      .heads = 14,
+                      .key_value_heads = 2,
+                      .head_dim = 64,
+                      .intermediate = 4864,
+                      .max_positions = 32768};
+  qwen2.family = ModelFamily::kQwen2;
+  EXPECT_EQ(qwen2.ParameterCount(), 494'032'768);
+  ModelShape qwen3 = {.vocabulary = 151936,
+                      .hidden = 1024,
+                      .layers = 28,
+                      .heads = 16,
+                      .key_value_heads = 8,
+                      .head_dim = 128,
+                      .intermediate = 3072,
+                      .max_positions = 40960};
+  qwen3.family = ModelFamily::kQwen3;
+  EXPECT_EQ(qwen3.ParameterCount(), 596'049'920);
+}
+
+TEST(ShapeTest, WhatAFamilyAddsLiesBehindItsMatrix) {
+  const auto layer_names = [](ModelShape shape, ModelFamily family) {
+    shape.family = family;
+    std::vector<std::string> names;
+    for (const ParameterInfo& info : ParameterLayout(shape)) {
+      if (info.name.rfind("model.layers.1.self_attn.", 0) == 0) names.push_back(info.name.substr(25));
+    }
+    return names;
+  };
+  EXPECT_THAT(layer_names(internal::OddShape(), ModelFamily::kLlama),
+              ElementsAre("q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"));
+  EXPECT_THAT(layer_names(internal::OddShape(), ModelFamily::kQwen2),
+              ElementsAre("q_proj.weight", "q_proj.bias", "k_proj.weight", "k_proj.bias", "v_proj.weight",
+                          "v_proj.bias", "o_proj.weight"));
+  EXPECT_THAT(layer_names(internal::OddShape(), ModelFamily::kQwen3),
+              ElementsAre("q_proj.weight", "q_norm.weight", "k_proj.weight", "k_norm.weight", "v_proj.weight",
+                          "o_proj.weight"));
 }
 
 TEST(ShapeTest, AllFaultsAreListed) {
@@ -58,8 +100,11 @@ TEST(ShapeTest, AllFaultsAreListed) {
   EXPECT_THAT(std::string(huge.Validate().message()), HasSubstr("parameters are more than"));
 }
 
-TEST(RandomParametersTest, HasTheStatedDistribution) {
-  const ModelShape shape = internal::SmallShape();
+class RandomParametersTest : public ::testing::TestWithParam<ModelFamily> {};
+
+TEST_P(RandomParametersTest, HasTheStatedDistribution) {
+  ModelShape shape = internal::SmallShape();
+  shape.family = GetParam();
   const std::vector<float> flat = RandomParameters(shape, 7);
   EXPECT_EQ(flat, RandomParameters(shape, 7));
   EXPECT_NE(flat, RandomParameters(shape, 8));
@@ -72,8 +117,8 @@ TEST(RandomParametersTest, HasTheStatedDistribution) {
     }
     const double count = static_cast<double>(info.element_count);
     if (info.shape.size() == 1) {
-      EXPECT_EQ(sum, count) << info.name;
-      EXPECT_EQ(squares, count) << info.name;
+      EXPECT_EQ(sum, info.name.ends_with(".bias") ? 0 : count) << info.name;
+      EXPECT_EQ(squares, sum) << info.name;
       continue;
     }
     const bool is_residual =
@@ -84,6 +129,9 @@ TEST(RandomParametersTest, HasTheStatedDistribution) {
     EXPECT_NEAR(std::sqrt(squares / count), deviation, 5 * deviation / std::sqrt(2 * count)) << info.name;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, RandomParametersTest,
+                         ::testing::Values(ModelFamily::kLlama, ModelFamily::kQwen2, ModelFamily::kQwen3));
 
 }  // namespace
 }  // namespace leeway

@@ -5,8 +5,9 @@
 // Korthikanti et al., arXiv 2205.05198).
 //
 // A rank holds whole heads (rows of q, k, v; columns of o), a range of the intermediate size (rows of gate and up;
-// columns of down) and a range of the vocabulary (rows of embedding and head); norms are on every rank. Its share is
-// itself the layout of a smaller ModelShape, so that everything that works on a flat parameter order works on a share.
+// columns of down) and a range of the vocabulary (rows of embedding and head); biases lie with their heads, norms are
+// on every rank. Its share is itself the layout of a smaller ModelShape, so that everything that works on a flat
+// parameter order works on a share.
 
 #include <cstdint>
 #include <vector>

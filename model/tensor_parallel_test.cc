@@ -15,8 +15,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-ModelShape FourHeads(bool tied) {
+ModelShape FourHeads(bool tied, ModelFamily family = ModelFamily::kLlama) {
   ModelShape shape = internal::OddShape();
+  shape.family = family;
   shape.key_value_heads = 4;
   shape.tied_head = tied;
   return shape;
@@ -35,8 +36,8 @@ TEST(TensorParallelTest, SizesThatDoNotDivideAreNamed) {
 }
 
 TEST(TensorParallelTest, SharesTogetherAreTheWhole) {
-  for (const bool tied : {true, false}) {
-    const ModelShape shape = FourHeads(tied);
+  for (const ModelShape& shape : {FourHeads(true), FourHeads(false), FourHeads(true, ModelFamily::kQwen2),
+                                  FourHeads(false, ModelFamily::kQwen3)}) {
     const std::vector<ParameterInfo> layout = ParameterLayout(shape);
     std::vector<double> whole(static_cast<size_t>(shape.ParameterCount()));
     std::iota(whole.begin(), whole.end(), 1.0);

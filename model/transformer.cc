@@ -54,16 +54,25 @@ Transformer<Real>::State::State(const ModelShape& model_shape, ParallelFor* para
   const std::vector<ParameterInfo> layout = ParameterLayout(shape);
   internal::LayerOffsets& o = offsets;
   size_t next = 1;
-  for (int64_t* offset :
-       {&o.attention_norm, &o.query, &o.key, &o.value, &o.output, &o.mlp_norm, &o.gate, &o.up, &o.down}) {
-    *offset = layout[next++].offset - units[1].begin;
-  }
+  const auto take = [&](int64_t* offset) { *offset = layout[next++].offset - units[1].begin; };
+  take(&o.attention_norm);
+  take(&o.query);
+  if (shape.has_qkv_bias()) take(&o.query_bias);
+  if (shape.has_qk_norm()) take(&o.query_norm);
+  take(&o.key);
+  if (shape.has_qkv_bias()) take(&o.key_bias);
+  if (shape.has_qk_norm()) take(&o.key_norm);
+  take(&o.value);
+  if (shape.has_qkv_bias()) take(&o.value_bias);
+  for (int64_t* offset : {&o.output, &o.mlp_norm, &o.gate, &o.up, &o.down}) take(offset);
 }
 
 template <typename Real>
 void Transformer<Real>::State::MakeSlots(int64_t count) {
   if (head.empty()) head.emplace_back(shape.vocabulary, shape.hidden);
   norms.Reserve((1 + 2 * count) * hidden_width());
+  if (shape.has_qkv_bias()) qkv_biases.Reserve(count * attention.qkv_width());
+  if (shape.has_qk_norm()) head_norms.Reserve(2 * count * attention.head_dim_padded);
   while (static_cast<int64_t>(layers.size()) < count) {
     layers.push_back({PackedMatrix<Real>(attention.qkv_width(), shape.hidden),
                       PackedMatrix<Real>(shape.hidden, attention.query_width()),
@@ -104,6 +113,21 @@ void Transformer<Real>::State::PackLayer(int64_t layer, const Real* flat, Parall
   Split(inner, std::size(parts), 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) parts[part]();
   });
+  if (shape.has_qkv_bias()) {
+    const auto set_bias = [&](int64_t first, int64_t offset, int64_t heads) {
+      Real* const to = qkv_bias(layer) + first * padded;
+      for (int64_t head = 0; head < heads; ++head) {
+        std::copy_n(flat + offset + head * head_dim, head_dim, to + head * padded);
+      }
+    };
+    set_bias(0, o.query_bias, shape.heads);
+    set_bias(shape.heads, o.key_bias, shape.key_value_heads);
+    set_bias(shape.heads + shape.key_value_heads, o.value_bias, shape.key_value_heads);
+  }
+  if (shape.has_qk_norm()) {
+    std::copy_n(flat + o.query_norm, head_dim, query_norm(layer));
+    std::copy_n(flat + o.key_norm, head_dim, key_norm(layer));
+  }
   std::copy_n(flat + o.attention_norm, hidden, attention_norm(layer));
   std::copy_n(flat + o.mlp_norm, hidden, mlp_norm(layer));
 }
@@ -280,12 +304,14 @@ std::vector<float> RandomParameters(const ModelShape& shape, uint64_t seed) {
       return name.size() >= end.size() && name.substr(name.size() - end.size()) == end;
     };
     const bool is_residual = ends_with("o_proj.weight") || ends_with("down_proj.weight");
+    const float vector_value = ends_with(".bias") ? 0.0f : 1.0f;
     float* values = flat.data() + info.offset;
     for (int64_t i = 0; i < info.element_count; ++i) {
       const RandomKey key{
           .seed = seed, .purpose = RandomPurpose::kWeights, .ticket = tensor, .position = static_cast<uint64_t>(i)};
-      values[i] =
-          info.shape.size() == 1 ? 1.0f : static_cast<float>(RandomNormal(key) * (is_residual ? residual : kDeviation));
+      values[i] = info.shape.size() == 1
+                      ? vector_value
+                      : static_cast<float>(RandomNormal(key) * (is_residual ? residual : kDeviation));
     }
     ++tensor;
   }

@@ -135,7 +135,7 @@ class Transformer {
 };
 
 // Random initialisation from (seed, RandomPurpose::kWeights): normal(0, 0.02), residual projections scaled by
-// 1/sqrt(2*layers), norms 1. Flat, ParameterLayout order.
+// 1/sqrt(2*layers), norms 1, biases 0. Flat, ParameterLayout order.
 std::vector<float> RandomParameters(const ModelShape& shape, uint64_t seed);
 
 // In place: logits -> log-probabilities of softmax(logits / temperature) over the legal ids (ascending; empty = all);

@@ -176,6 +176,13 @@ void Transformer<Real>::State::AddNormGradient(const Real* stream, int64_t norm,
 
 template <typename Real>
 void Transformer<Real>::State::SumNormGradients(Real* gradients) {
+  if (shape.has_qk_norm()) {
+    shard_exchange.SumAll(head_norm_gradients.data(), 2 * shape.head_dim);
+    for (int64_t i = 0; i < shape.head_dim; ++i) {
+      gradients[offsets.query_norm + i] += head_norm_gradients[i];
+      gradients[offsets.key_norm + i] += head_norm_gradients[shape.head_dim + i];
+    }
+  }
   if (!shard_exchange.splits_rows()) return;
   shard_exchange.SumAll(norm_gradients.data(), 2 * shape.hidden);
   for (int64_t i = 0; i < shape.hidden; ++i) {
@@ -225,6 +232,28 @@ void Transformer<Real>::State::BackwardMlp(int64_t layer, Real* gradients) {
 }
 
 template <typename Real>
+void Transformer<Real>::State::BackwardHeadNorms(int64_t layer, int64_t row_begin, int64_t row_end) {
+  const internal::LayerActivations<Real> kept = Kept(layer, 0);
+  const int64_t padded = attention.head_dim_padded;
+  const auto backward = [&](const Real* raw, int64_t heads, const Real* weight, Real* d_normed_heads, Real* inverses,
+                            Real* d_heads) {
+    std::copy_n(d_heads, heads * padded, d_normed_heads);
+    std::fill_n(d_heads, heads * padded, Real(0));
+    kernels->rms_norm_backward(raw, d_normed_heads, padded, heads, shape.head_dim, weight, epsilon, d_heads);
+    kernels->rms_inverse(raw, padded, heads, shape.head_dim, epsilon, inverses);
+  };
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const int64_t queries = row * attention.query_width();
+    const int64_t keys = row * key_width();
+    Real* const d_row = d_qkv.data() + row * attention.qkv_width();
+    backward(kept.raw_queries + queries, attention.heads, query_norm(layer), d_queries.data() + queries,
+             query_inverses.data() + row * attention.heads, d_row);
+    backward(kept.raw_keys + keys, attention.key_value_heads, key_norm(layer), d_keys.data() + keys,
+             key_inverses.data() + row * attention.key_value_heads, d_row + attention.query_width());
+  }
+}
+
+template <typename Real>
 void Transformer<Real>::State::BackwardAttention(int64_t layer, Real* gradients) {
   const internal::LayerMatrices<Real>& m = transposed[SlotOf(layer)];
   const int64_t width = hidden_width();
@@ -264,6 +293,7 @@ void Transformer<Real>::State::BackwardAttention(int64_t layer, Real* gradients)
         kernels->rotate(d_qkv.data() + row * qkv_width, attention.heads + attention.key_value_heads, shape.head_dim,
                         padded, cosines.data() + position * half, sines.data() + position * half, Real(-1));
       }
+      if (shape.has_qk_norm()) BackwardHeadNorms(layer, first + begin, first + end);
     });
     NormAgain(inner, block, kept.input, attention_norm(layer));
     Multiply(inner, d_qkv.data() + first * qkv_width, qkv_width, count, m.qkv, 1, d_normed.data() + first * width);
@@ -275,23 +305,36 @@ void Transformer<Real>::State::BackwardAttention(int64_t layer, Real* gradients)
   const int64_t heads = attention.heads;
   const int64_t pairs = attention.key_value_heads;
   const int64_t head_dim = shape.head_dim;
-  const auto add_rows = [&](int64_t first_head, int64_t count, int64_t offset) {
+  // A bias is the weight of an input that is always 1.
+  alignas(64) static constexpr Real kOnes[internal::kPanel] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  const auto add_rows = [&](int64_t first_head, int64_t count, int64_t offset, int64_t bias_offset) {
     const int64_t step = padded == head_dim ? count : 1;
     for (int64_t head = 0; head < count; head += step) {
-      weight_gradients.push_back({d_qkv.data() + (first_head + head) * padded, qkv_width, step * head_dim,
-                                  backward_normed.data(), width, shape.hidden,
+      const Real* d_heads = d_qkv.data() + (first_head + head) * padded;
+      weight_gradients.push_back({d_heads, qkv_width, step * head_dim, backward_normed.data(), width, shape.hidden,
                                   gradients + offset + head * head_dim * shape.hidden, shape.hidden});
+      if (!shape.has_qkv_bias()) continue;
+      weight_gradients.push_back(
+          {d_heads, qkv_width, step * head_dim, kOnes, 0, 1, gradients + bias_offset + head * head_dim, 1});
     }
   };
-  add_rows(0, heads, o.query);
-  add_rows(heads, pairs, o.key);
-  add_rows(heads + pairs, pairs, o.value);
+  add_rows(0, heads, o.query, o.query_bias);
+  add_rows(heads, pairs, o.key, o.key_bias);
+  add_rows(heads + pairs, pairs, o.value, o.value_bias);
   const int64_t step = padded == head_dim ? heads : 1;
   for (int64_t head = 0; head < heads; head += step) {
     weight_gradients.push_back({d_middle.data(), width, shape.hidden, kept.attention + head * padded, query_width,
                                 step * head_dim, gradients + o.output + head * head_dim, heads * head_dim});
   }
   internal::AddWeightGradients<Real>(*kernels, parallel, row_count, weight_gradients);
+  if (shape.has_qk_norm()) {
+    // One weight for all heads: rows of heads, one behind the other.
+    head_norm_gradients.assign(2 * head_dim, Real(0));
+    kernels->rms_weight_gradient(kept.raw_queries, d_queries.data(), query_inverses.data(), padded, row_count * heads,
+                                 0, head_dim, head_norm_gradients.data());
+    kernels->rms_weight_gradient(kept.raw_keys, d_keys.data(), key_inverses.data(), padded, row_count * pairs, 0,
+                                 head_dim, head_norm_gradients.data() + head_dim);
+  }
   AddNormGradient(kept.input, 0, gradients + o.attention_norm);
 }
 
@@ -331,6 +374,12 @@ absl::Status Transformer<Real>::State::Backward(absl::Span<const Real> logprob_g
   backward_activated.Reserve(row_count * intermediate_width());
   d_gate_up.Reserve(row_count * 2 * intermediate_width());
   d_qkv.Reserve(row_count * attention.qkv_width());
+  if (shape.has_qk_norm()) {
+    d_queries.Reserve(row_count * attention.query_width());
+    d_keys.Reserve(row_count * key_width());
+    query_inverses.Reserve(row_count * attention.heads);
+    key_inverses.Reserve(row_count * attention.key_value_heads);
+  }
   for (internal::BlockScratch<Real>& part : scratch) {
     part.attention.Reserve(rows.largest_block * attention.query_width());
     part.scores.Reserve(internal::AttentionBackwardScratch(attention, rows.longest));

@@ -15,11 +15,14 @@ namespace leeway {
 namespace {
 
 using internal::NextTokenPositions;
+using internal::OddQwen2Shape;
 using internal::OddShape;
 using internal::RandomSequences;
+using internal::RandomShapes;
 using internal::SmallShape;
 using internal::SpreadParameters;
 using internal::Stream;
+using internal::TiedQwen3Shape;
 
 template <typename Real>
 bool SameBits(const std::vector<Real>& a, const std::vector<Real>& b) {
@@ -150,7 +153,7 @@ using Reals = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(BitsTest, Reals);
 
 TYPED_TEST(BitsTest, DecodeTokenByTokenEqualsScore) {
-  for (const ModelShape& shape : {OddShape(), SmallShape()}) {
+  for (const ModelShape& shape : {OddShape(), SmallShape(), OddQwen2Shape(), TiedQwen3Shape()}) {
     const Case<TypeParam> c = MakeCase<TypeParam>(shape, 70, 5);
     const PositionScores<TypeParam> expected = ScoreAll(c, 1);
     for (const int64_t batch : {1, 7, 64}) {
@@ -162,7 +165,7 @@ TYPED_TEST(BitsTest, DecodeTokenByTokenEqualsScore) {
 }
 
 TYPED_TEST(BitsTest, ChunkedPrefillEqualsScore) {
-  for (const ModelShape& shape : {OddShape(), SmallShape()}) {
+  for (const ModelShape& shape : {OddShape(), SmallShape(), OddQwen2Shape(), TiedQwen3Shape()}) {
     const Case<TypeParam> c = MakeCase<TypeParam>(shape, 20, 6);
     const PositionScores<TypeParam> expected = ScoreAll(c, 1);
     for (const int64_t chunk : {2, 5, 16, 1000}) {
@@ -181,41 +184,58 @@ TYPED_TEST(BitsTest, ChunkedPrefillEqualsScore) {
 }
 
 TYPED_TEST(BitsTest, PackingOrderAndNeighboursDoNotMatter) {
-  const Case<TypeParam> c = MakeCase<TypeParam>(OddShape(), 30, 7);
-  const PositionScores<TypeParam> expected = ScoreAll(c, 2);
-  Case<TypeParam> reversed = c;
-  reversed.sequences = {};
-  reversed.positions.clear();
-  PositionScores<TypeParam> in_order;
-  for (int64_t s = c.sequences.sequence_count() - 1; s >= 0; --s) {
-    const int64_t shift = static_cast<int64_t>(reversed.sequences.tokens.size()) - c.sequences.starts[s];
-    for (size_t i = 0; i < c.positions.size(); ++i) {
-      if (c.positions[i].row < c.sequences.starts[s] || c.positions[i].row >= c.sequences.starts[s + 1]) continue;
-      reversed.positions.push_back(c.positions[i]);
-      reversed.positions.back().row += shift;
-      in_order.logprobs.push_back(expected.logprobs[i]);
-      in_order.entropies.push_back(expected.entropies[i]);
+  for (const ModelShape& shape : {OddShape(), OddQwen2Shape(), TiedQwen3Shape()}) {
+    const Case<TypeParam> c = MakeCase<TypeParam>(shape, 30, 7);
+    const PositionScores<TypeParam> expected = ScoreAll(c, 2);
+    Case<TypeParam> reversed = c;
+    reversed.sequences = {};
+    reversed.positions.clear();
+    PositionScores<TypeParam> in_order;
+    for (int64_t s = c.sequences.sequence_count() - 1; s >= 0; --s) {
+      const int64_t shift = static_cast<int64_t>(reversed.sequences.tokens.size()) - c.sequences.starts[s];
+      for (size_t i = 0; i < c.positions.size(); ++i) {
+        if (c.positions[i].row < c.sequences.starts[s] || c.positions[i].row >= c.sequences.starts[s + 1]) continue;
+        reversed.positions.push_back(c.positions[i]);
+        reversed.positions.back().row += shift;
+        in_order.logprobs.push_back(expected.logprobs[i]);
+        in_order.entropies.push_back(expected.entropies[i]);
+      }
+      reversed.sequences.tokens.insert(reversed.sequences.tokens.end(),
+                                       c.sequences.tokens.begin() + c.sequences.starts[s],
+                                       c.sequences.tokens.begin() + c.sequences.starts[s + 1]);
+      reversed.sequences.starts.push_back(static_cast<int64_t>(reversed.sequences.tokens.size()));
     }
-    reversed.sequences.tokens.insert(reversed.sequences.tokens.end(),
-                                     c.sequences.tokens.begin() + c.sequences.starts[s],
-                                     c.sequences.tokens.begin() + c.sequences.starts[s + 1]);
-    reversed.sequences.starts.push_back(static_cast<int64_t>(reversed.sequences.tokens.size()));
+    const PositionScores<TypeParam> scores = ScoreAll(reversed, 2);
+    EXPECT_TRUE(SameBits(scores.logprobs, in_order.logprobs));
+    EXPECT_TRUE(SameBits(scores.entropies, in_order.entropies));
   }
-  const PositionScores<TypeParam> scores = ScoreAll(reversed, 2);
-  EXPECT_TRUE(SameBits(scores.logprobs, in_order.logprobs));
-  EXPECT_TRUE(SameBits(scores.entropies, in_order.entropies));
 }
 
 TYPED_TEST(BitsTest, ThreadsAndKeptActivationsDoNotMatter) {
-  for (const int64_t sequences : {1, 3, 60}) {
-    const Case<TypeParam> c = MakeCase<TypeParam>(OddShape(), sequences, 8);
-    const PositionScores<TypeParam> expected = ScoreAll(c, 1);
-    for (const int threads : {1, 2, 4}) {
-      for (const bool keep : {false, true}) {
-        const PositionScores<TypeParam> scores = ScoreAll(c, threads, keep);
-        EXPECT_TRUE(SameBits(scores.logprobs, expected.logprobs)) << threads;
-        EXPECT_TRUE(SameBits(scores.entropies, expected.entropies)) << threads;
+  for (const ModelShape& shape : {OddShape(), OddQwen2Shape(), TiedQwen3Shape()}) {
+    for (const int64_t sequences : {1, 3, 60}) {
+      const Case<TypeParam> c = MakeCase<TypeParam>(shape, sequences, 8);
+      const PositionScores<TypeParam> expected = ScoreAll(c, 1);
+      for (const int threads : {1, 2, 4}) {
+        for (const bool keep : {false, true}) {
+          const PositionScores<TypeParam> scores = ScoreAll(c, threads, keep);
+          EXPECT_TRUE(SameBits(scores.logprobs, expected.logprobs)) << threads;
+          EXPECT_TRUE(SameBits(scores.entropies, expected.entropies)) << threads;
+        }
       }
+    }
+  }
+}
+
+TYPED_TEST(BitsTest, HoldsForShapesOfAnyKind) {
+  for (const ModelShape& shape : RandomShapes(9)) {
+    const Case<TypeParam> c = MakeCase<TypeParam>(shape, 6, 12);
+    const PositionScores<TypeParam> expected = ScoreAll(c, 1);
+    EXPECT_TRUE(SameBits(ScoreAll(c, 2, true).logprobs, expected.logprobs)) << ::testing::PrintToString(shape);
+    EXPECT_TRUE(SameBits(DecodeAll(c, 2, 4, 1).logprobs, expected.logprobs)) << ::testing::PrintToString(shape);
+    for (const InstructionSet set : SupportedSets()) {
+      const ForcedSet forced(set);
+      EXPECT_TRUE(SameBits(ScoreAll(c, 2).logprobs, expected.logprobs)) << InstructionSetName(set);
     }
   }
 }
@@ -239,7 +259,7 @@ std::vector<Real> Gradients(const Case<Real>& c, int threads) {
 }
 
 TYPED_TEST(BitsTest, GradientsDoNotDependOnThreadsOrInstructionSet) {
-  for (const ModelShape& shape : {OddShape(), SmallShape()}) {
+  for (const ModelShape& shape : {OddShape(), SmallShape(), OddQwen2Shape(), TiedQwen3Shape()}) {
     for (const int64_t sequences : {2, 20}) {
       const Case<TypeParam> c = MakeCase<TypeParam>(shape, sequences, 9);
       const std::vector<TypeParam> expected = Gradients(c, 1);
@@ -253,7 +273,7 @@ TYPED_TEST(BitsTest, GradientsDoNotDependOnThreadsOrInstructionSet) {
 }
 
 TYPED_TEST(BitsTest, InstructionSetsAgree) {
-  for (const ModelShape& shape : {OddShape(), SmallShape()}) {
+  for (const ModelShape& shape : {OddShape(), SmallShape(), OddQwen2Shape(), TiedQwen3Shape()}) {
     const Case<TypeParam> c = MakeCase<TypeParam>(shape, 12, 10);
     const PositionScores<TypeParam> expected = ScoreAll(c, 2);
     for (const InstructionSet set : SupportedSets()) {

@@ -130,9 +130,13 @@ internal::LayerActivations<Real> Transformer<Real>::State::Kept(int64_t layer, i
   const int64_t middle = (is_whole ? layer : 0) * own_count + row;
   const int64_t inside = (is_whole ? layer : 0) * rows.row_count() + row;
   const int64_t wide = (recompute == Recompute::kNone ? layer : 0) * rows.row_count() + row;
-  return {kept_stream.data() + input * hidden_width(), kept_qkv.data() + inside * attention.qkv_width(),
-          kept_attention.data() + inside * attention.query_width(), kept_middle.data() + middle * hidden_width(),
-          kept_gate_up.data() + wide * 2 * intermediate_width()};
+  return {kept_stream.data() + input * hidden_width(),
+          kept_qkv.data() + inside * attention.qkv_width(),
+          kept_attention.data() + inside * attention.query_width(),
+          kept_middle.data() + middle * hidden_width(),
+          kept_gate_up.data() + wide * 2 * intermediate_width(),
+          shape.has_qk_norm() ? kept_raw_queries.data() + inside * attention.query_width() : nullptr,
+          shape.has_qk_norm() ? kept_raw_keys.data() + inside * key_width() : nullptr};
 }
 
 template <typename Real>
@@ -199,6 +203,23 @@ void Transformer<Real>::State::ForwardLayerOfBlock(int64_t layer, const internal
 }
 
 template <typename Real>
+void Transformer<Real>::State::FinishProjection(int64_t layer, const internal::LayerActivations<Real>& a,
+                                                int64_t index) {
+  const int64_t padded = attention.head_dim_padded;
+  Real* const queries = a.qkv + index * attention.qkv_width();
+  Real* const keys = queries + attention.query_width();
+  if (shape.has_qkv_bias()) kernels->add(qkv_bias(layer), attention.qkv_width(), queries);
+  if (shape.has_qk_norm()) {
+    if (a.raw_queries != nullptr) {
+      std::copy_n(queries, attention.query_width(), a.raw_queries + index * attention.query_width());
+      std::copy_n(keys, key_width(), a.raw_keys + index * key_width());
+    }
+    kernels->rms_norm(queries, padded, attention.heads, shape.head_dim, query_norm(layer), epsilon, queries);
+    kernels->rms_norm(keys, padded, attention.key_value_heads, shape.head_dim, key_norm(layer), epsilon, keys);
+  }
+}
+
+template <typename Real>
 void Transformer<Real>::State::ForwardLayer(int64_t layer, const internal::RowBlock& block,
                                             const internal::LayerActivations<Real>& a, Real* hidden, Real* activated,
                                             Real* next, bool is_recompute, int64_t part, ParallelFor* inner) {
@@ -232,6 +253,7 @@ void Transformer<Real>::State::ForwardLayer(int64_t layer, const internal::RowBl
     const int64_t position = rows.positions[row];
     Real* qkv = a.qkv + i * qkv_width;
     Real* keys = qkv + attention.heads * padded;
+    FinishProjection(layer, a, i);
     kernels->rotate(qkv, attention.heads + attention.key_value_heads, shape.head_dim, padded,
                     cosines.data() + position * half, sines.data() + position * half, Real(1));
     kernels->store_key_value(attention, keys, keys + attention.key_value_heads * padded, position,

@@ -11,11 +11,14 @@ namespace leeway {
 namespace {
 
 using internal::NextTokenPositions;
+using internal::OddQwen2Shape;
 using internal::OddShape;
 using internal::RandomSequences;
+using internal::RandomShapes;
 using internal::SmallShape;
 using internal::SpreadParameters;
 using internal::Stream;
+using internal::TiedQwen3Shape;
 
 struct Problem {
   ModelShape shape;
@@ -155,7 +158,9 @@ TEST_P(GradientTest, PackingDoesNotMatter) {
   EXPECT_LT(Norm(sum), 1e-12 * Norm(expected));
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, GradientTest, ::testing::Values(OddShape(), TiedShape(), SmallShape()));
+INSTANTIATE_TEST_SUITE_P(Shapes, GradientTest,
+                         ::testing::Values(OddShape(), TiedShape(), SmallShape(), OddQwen2Shape(), TiedQwen3Shape()));
+INSTANTIATE_TEST_SUITE_P(RandomShapes, GradientTest, ::testing::ValuesIn(RandomShapes(6)));
 
 TEST(GradientTest, AddsToWhatIsThere) {
   const Problem problem = MakeProblem(SmallShape(), {9, 4});

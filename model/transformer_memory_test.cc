@@ -38,6 +38,14 @@ ModelShape DeepShape(bool tied) {
   return shape;
 }
 
+// Every family, tied and untied.
+std::vector<ModelShape> DeepShapes() {
+  std::vector<ModelShape> shapes = {DeepShape(true), DeepShape(false), DeepShape(true), DeepShape(false)};
+  shapes[2].family = ModelFamily::kQwen2;
+  shapes[3].family = ModelFamily::kQwen3;
+  return shapes;
+}
+
 struct Outcome {
   PositionScores<float> scores;
   std::vector<float> gradients;
@@ -114,8 +122,7 @@ absl::StatusOr<Outcome> Compute(const ModelShape& shape, absl::Span<const float>
 }
 
 TEST(RecomputeTest, ChangesNoBitAndKeepsWhatTheFormulaSays) {
-  for (const bool tied : {true, false}) {
-    const ModelShape shape = DeepShape(tied);
+  for (const ModelShape& shape : DeepShapes()) {
     const std::vector<float> flat = SpreadParameters<float>(shape, 42);
     const Outcome expected = *Compute(shape, flat, kLengths, {}, 1);
     for (const Recompute recompute : kAllRecomputes) {
@@ -129,26 +136,27 @@ TEST(RecomputeTest, ChangesNoBitAndKeepsWhatTheFormulaSays) {
 }
 
 TEST(RecomputeTest, ChangesNoBitOnRanksEither) {
-  const ModelShape shape = DeepShape(true);
-  const std::vector<float> flat = SpreadParameters<float>(shape, 43);
-  for (const int size : {2, 4}) {
-    for (const bool sequence : {false, true}) {
-      std::vector<std::vector<float>> expected(static_cast<size_t>(size));
-      for (const Recompute recompute : kAllRecomputes) {
-        const absl::Status status =
-            RunRanksToStatus(size, absl::Seconds(60), [&](int rank, Communicator* ranks) -> absl::Status {
-              std::vector<float> shard(static_cast<size_t>(TensorShard(shape, rank, size).ParameterCount()));
-              CopyToShard<float>(TensorShardSlices(shape, rank, size), flat, absl::MakeSpan(shard));
-              LEEWAY_ASSIGN_OR_RETURN(
-                  const Outcome outcome,
-                  Compute(shape, shard, kLengths,
-                          {.tensor_parallel = {.ranks = ranks, .sequence = sequence}, .recompute = recompute}, 1));
-              if (recompute == Recompute::kNone) expected[rank] = outcome.gradients;
-              EXPECT_TRUE(SameBits(outcome.gradients, expected[rank])) << "rank " << rank << " of " << size;
-              EXPECT_EQ(outcome.kept_bytes, ActivationBytes(shape, {rank, size, sequence}, recompute, kLengths, 4));
-              return absl::OkStatus();
-            });
-        EXPECT_TRUE(status.ok()) << status;
+  for (const ModelShape& shape : DeepShapes()) {
+    const std::vector<float> flat = SpreadParameters<float>(shape, 43);
+    for (const int size : {2, 4}) {
+      for (const bool sequence : {false, true}) {
+        std::vector<std::vector<float>> expected(static_cast<size_t>(size));
+        for (const Recompute recompute : kAllRecomputes) {
+          const absl::Status status =
+              RunRanksToStatus(size, absl::Seconds(60), [&](int rank, Communicator* ranks) -> absl::Status {
+                std::vector<float> shard(static_cast<size_t>(TensorShard(shape, rank, size).ParameterCount()));
+                CopyToShard<float>(TensorShardSlices(shape, rank, size), flat, absl::MakeSpan(shard));
+                LEEWAY_ASSIGN_OR_RETURN(
+                    const Outcome outcome,
+                    Compute(shape, shard, kLengths,
+                            {.tensor_parallel = {.ranks = ranks, .sequence = sequence}, .recompute = recompute}, 1));
+                if (recompute == Recompute::kNone) expected[rank] = outcome.gradients;
+                EXPECT_TRUE(SameBits(outcome.gradients, expected[rank])) << "rank " << rank << " of " << size;
+                EXPECT_EQ(outcome.kept_bytes, ActivationBytes(shape, {rank, size, sequence}, recompute, kLengths, 4));
+                return absl::OkStatus();
+              });
+          EXPECT_TRUE(status.ok()) << status;
+        }
       }
     }
   }
@@ -164,9 +172,8 @@ TEST(ActivationBytesTest, KnownFigures) {
 }
 
 TEST(StreamTest, StreamedUnitsGiveTheSameBits) {
-  for (const bool tied : {true, false}) {
+  for (const ModelShape& shape : DeepShapes()) {
     for (const int threads : {1, 2}) {
-      const ModelShape shape = DeepShape(tied);
       const std::vector<float> flat = SpreadParameters<float>(shape, 44);
       for (const Recompute recompute : kAllRecomputes) {
         const Outcome expected = *Compute(shape, flat, kLengths, {.recompute = recompute}, threads);
@@ -209,8 +216,7 @@ TEST(StreamTest, ErrorsOfTheStreamEndThePass) {
 }
 
 TEST(ParameterUnitsTest, CoverTheLayoutInOrder) {
-  for (const bool tied : {true, false}) {
-    const ModelShape shape = DeepShape(tied);
+  for (const ModelShape& shape : DeepShapes()) {
     const std::vector<ParameterUnit> units = ParameterUnits(shape);
     ASSERT_EQ(units.size(), 6u);
     int64_t next = 0;

@@ -221,6 +221,10 @@ absl::Status Transformer<Real>::Score(const PackedSequences& sequences, absl::Sp
     reserve(s.kept_qkv, inside_layers * row_count * s.attention.qkv_width());
     reserve(s.kept_attention, inside_layers * row_count * s.attention.query_width());
     reserve(s.kept_gate_up, wide_layers * row_count * 2 * s.intermediate_width());
+    if (s.shape.has_qk_norm()) {
+      reserve(s.kept_raw_queries, inside_layers * row_count * s.attention.query_width());
+      reserve(s.kept_raw_keys, inside_layers * row_count * s.key_width());
+    }
     s.kept_bytes = values * static_cast<int64_t>(sizeof(Real));
   }
   LEEWAY_RETURN_IF_ERROR(s.Forward());

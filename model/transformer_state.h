@@ -44,6 +44,9 @@ struct LayerActivations {
   Real* attention;  // [rows][query_width]
   Real* middle;     // residual stream after attention [rows][hidden]
   Real* gate_up;    // [rows][2 * intermediate]
+  // With query and key norms, if a backward pass follows: what they were applied to. Else null.
+  Real* raw_queries = nullptr;  // [rows][query_width]
+  Real* raw_keys = nullptr;     // [rows][key_width]
 };
 
 // A run of whole sequences.
@@ -120,6 +123,8 @@ void KeepLegal(absl::Span<const int32_t> legal, int64_t first_id, int64_t count,
 // Where a layer's parameters begin in the flat order.
 struct LayerOffsets {
   int64_t attention_norm, query, key, value, output, mlp_norm, gate, up, down;
+  // Only in families that have them.
+  int64_t query_bias, key_bias, value_bias, query_norm, key_norm;
 };
 
 }  // namespace internal
@@ -143,6 +148,7 @@ struct Transformer<Real>::State {
   int64_t hidden_width() const { return internal::RoundUpToPanel(shape.hidden); }
   int64_t intermediate_width() const { return internal::RoundUpToPanel(shape.intermediate); }
   int64_t vocabulary_width() const { return internal::RoundUpToPanel(shape.vocabulary); }
+  int64_t key_width() const { return attention.key_value_heads * attention.head_dim_padded; }
 
   // Runs body(part) for part in [0, parts), on all threads.
   void RunParts(int64_t parts, const std::function<void(int64_t part)>& body);
@@ -170,6 +176,9 @@ struct Transformer<Real>::State {
   // has no `next`.
   void ForwardLayer(int64_t layer, const internal::RowBlock& block, const internal::LayerActivations<Real>& a,
                     Real* hidden, Real* activated, Real* next, bool is_recompute, int64_t part, ParallelFor* inner);
+  // What lies between the product with qkv and the rotation, for one row (`index` within `a`): biases, or norms of the
+  // queries and keys.
+  void FinishProjection(int64_t layer, const internal::LayerActivations<Real>& a, int64_t index);
   // Normed rows of the residual stream, times the head.
   void HeadLogits(const int64_t* row_indices, int64_t count, Real* head_logits);
 
@@ -205,10 +214,13 @@ struct Transformer<Real>::State {
                     const Real* d_out, Real* d_in);
   // Adds a layer norm's weight gradient, of the own rows; norm: 0 = attention's, 1 = mlp's.
   void AddNormGradient(const Real* stream, int64_t norm, Real* gradient);
-  // The last part of it, for both norms of a layer: where every rank saw its own rows only.
+  // The last part of it, for the norms of a layer: where every rank saw its own rows or heads only.
   void SumNormGradients(Real* gradients);
   void BackwardMlp(int64_t layer, Real* gradients);
   void BackwardAttention(int64_t layer, Real* gradients);
+  // Through the norms of queries and keys, in d_qkv; what their weights' gradients need goes to d_queries, d_keys and
+  // the inverses.
+  void BackwardHeadNorms(int64_t layer, int64_t row_begin, int64_t row_end);
   void BackwardEmbedding(Real* gradients);
 
   // The rows of a block of `count` rows whose residual stream is here: all of them, or this rank's part with sequence
@@ -245,6 +257,13 @@ struct Transformer<Real>::State {
   Real* attention_norm(int64_t layer) { return norms.data() + (1 + 2 * SlotOf(layer)) * hidden_width(); }
   Real* mlp_norm(int64_t layer) { return norms.data() + (2 + 2 * SlotOf(layer)) * hidden_width(); }
 
+  // Empty in families without them. Heads lie as in a row of qkv.
+  internal::Buffer<Real> qkv_biases;  // [slots][qkv_width]
+  internal::Buffer<Real> head_norms;  // [2 * slots][head_dim_padded]: queries, keys of each slot
+  Real* qkv_bias(int64_t layer) { return qkv_biases.data() + SlotOf(layer) * attention.qkv_width(); }
+  Real* query_norm(int64_t layer) { return head_norms.data() + 2 * SlotOf(layer) * attention.head_dim_padded; }
+  Real* key_norm(int64_t layer) { return query_norm(layer) + attention.head_dim_padded; }
+
   // [position][head_dim / 2]
   std::vector<Real> cosines;
   std::vector<Real> sines;
@@ -263,6 +282,8 @@ struct Transformer<Real>::State {
   internal::Buffer<Real> kept_attention;
   internal::Buffer<Real> kept_middle;
   internal::Buffer<Real> kept_gate_up;
+  internal::Buffer<Real> kept_raw_queries;
+  internal::Buffer<Real> kept_raw_keys;
 
   // Head.
   internal::Buffer<Real> normed;  // [chunk][hidden_width]
@@ -283,6 +304,13 @@ struct Transformer<Real>::State {
   internal::Buffer<Real> backward_activated;
   internal::Buffer<Real> d_gate_up;
   internal::Buffer<Real> d_qkv;
+  // With query and key norms: gradients of what they gave, [rows][heads][head_dim_padded], and 1 / norm of each head.
+  internal::Buffer<Real> d_queries;
+  internal::Buffer<Real> d_keys;
+  internal::Buffer<Real> query_inverses;
+  internal::Buffer<Real> key_inverses;
+  // Gradients of those norms over this rank's heads, before the sum over ranks.
+  std::vector<Real> head_norm_gradients;  // [queries, keys][head_dim]
   // With sequence parallelism: gradients of a layer's norms over this rank's rows, before the sum over ranks.
   std::vector<Real> norm_gradients;       // [attention, mlp][hidden]
   internal::Buffer<Real> unit_gradients;  // of the unit in work, for a sink

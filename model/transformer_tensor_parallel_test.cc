@@ -104,8 +104,9 @@ bool SameBits(const std::vector<Real>& a, const std::vector<Real>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Real)) == 0);
 }
 
-ModelShape Shape(bool tied, int64_t head_dim) {
+ModelShape Shape(bool tied, int64_t head_dim, ModelFamily family = ModelFamily::kLlama) {
   ModelShape shape = OddShape();
+  shape.family = family;
   shape.heads = 8;
   shape.key_value_heads = 4;
   shape.head_dim = head_dim;
@@ -128,7 +129,8 @@ void PrintTo(const Case& c, std::ostream* out) {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const ModelShape& shape : {Shape(true, 10), Shape(false, 16), SmallShape()}) {
+  for (const ModelShape& shape : {Shape(true, 10), Shape(false, 16), SmallShape(),
+                                  Shape(false, 10, ModelFamily::kQwen2), Shape(true, 16, ModelFamily::kQwen3)}) {
     for (const int size : {1, 2, 4}) {
       for (const bool sequence : {false, true}) {
         // Skewed lengths and an empty sequence; fewer rows than ranks.
@@ -189,8 +191,11 @@ int64_t Sent(const CollectiveCounters& counters) {
   return bytes / static_cast<int64_t>(sizeof(double));
 }
 
-TEST(TensorParallelVolumeTest, EqualsTheClosedForms) {
+class TensorParallelVolumeTest : public ::testing::TestWithParam<ModelFamily> {};
+
+TEST_P(TensorParallelVolumeTest, EqualsTheClosedForms) {
   ModelShape shape = SmallShape();
+  shape.family = GetParam();
   shape.layers = 3;
   Problem problem = MakeProblem(shape, {16, 40, 8});
   const std::vector<double> flat = SpreadParameters<double>(shape, 34);
@@ -205,8 +210,9 @@ TEST(TensorParallelVolumeTest, EqualsTheClosedForms) {
     // Embedding; per layer two sums; the head's maximum, and three sums a position.
     const int64_t head = 2 * share(positions) + 2 * share(3 * positions);
     const int64_t forward = 2 * share(stream) + shape.layers * 4 * share(stream) + head;
-    // Per layer two sums; the gradient of the scored rows.
-    const int64_t backward = shape.layers * 4 * share(stream) + 2 * share(positions * shape.hidden);
+    // Per layer two sums; the gradient of the scored rows; those of norms over heads, of which each rank has its own.
+    const int64_t head_norms = GetParam() == ModelFamily::kQwen3 ? shape.layers * 2 * share(2 * shape.head_dim) : 0;
+    const int64_t backward = shape.layers * 4 * share(stream) + 2 * share(positions * shape.hidden) + head_norms;
     for (const Outcome<double>& rank : ComputeOnRanks(problem, flat, static_cast<int>(t), false)) {
       EXPECT_EQ(Sent(rank.forward), forward);
       EXPECT_EQ(Sent(rank.all), forward + backward);
@@ -221,6 +227,9 @@ TEST(TensorParallelVolumeTest, EqualsTheClosedForms) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, TensorParallelVolumeTest,
+                         ::testing::Values(ModelFamily::kLlama, ModelFamily::kQwen2, ModelFamily::kQwen3));
 
 TEST(TensorParallelFailureTest, ALostRankEndsTheCall) {
   const Problem problem = MakeProblem(SmallShape(), {9, 4});

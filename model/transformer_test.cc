@@ -15,10 +15,13 @@ namespace leeway {
 namespace {
 
 using internal::NextTokenPositions;
+using internal::OddQwen2Shape;
 using internal::OddShape;
 using internal::RandomSequences;
+using internal::RandomShapes;
 using internal::SmallShape;
 using internal::SpreadParameters;
+using internal::TiedQwen3Shape;
 using ::testing::HasSubstr;
 
 using Matrix = std::vector<std::vector<double>>;
@@ -38,7 +41,12 @@ class PlainModel {
       const Matrix normed = Norm(x, prefix + "input_layernorm.weight");
       Matrix q = Linear(normed, prefix + "self_attn.q_proj.weight");
       Matrix k = Linear(normed, prefix + "self_attn.k_proj.weight");
-      const Matrix v = Linear(normed, prefix + "self_attn.v_proj.weight");
+      Matrix v = Linear(normed, prefix + "self_attn.v_proj.weight");
+      AddBias(prefix + "self_attn.q_proj.bias", &q);
+      AddBias(prefix + "self_attn.k_proj.bias", &k);
+      AddBias(prefix + "self_attn.v_proj.bias", &v);
+      NormHeads(prefix + "self_attn.q_norm.weight", &q);
+      NormHeads(prefix + "self_attn.k_norm.weight", &k);
       Rotate(&q);
       Rotate(&k);
       Accumulate(Linear(Attend(q, k, v), prefix + "self_attn.o_proj.weight"), &x);
@@ -82,6 +90,25 @@ class PlainModel {
       for (size_t i = 0; i < row.size(); ++i) row[i] *= scale * weight[i];
     }
     return x;
+  }
+
+  // Nothing in families that have none.
+  void AddBias(const std::string& name, Matrix* x) const {
+    if (names_.count(name) == 0) return;
+    const std::vector<double> bias = Row(name, 0);
+    for (std::vector<double>& row : *x) {
+      for (size_t i = 0; i < row.size(); ++i) row[i] += bias[i];
+    }
+  }
+
+  void NormHeads(const std::string& name, Matrix* x) const {
+    if (names_.count(name) == 0) return;
+    for (std::vector<double>& row : *x) {
+      for (auto head = row.begin(); head != row.end(); head += shape_.head_dim) {
+        const Matrix normed = Norm({std::vector<double>(head, head + shape_.head_dim)}, name);
+        std::copy(normed[0].begin(), normed[0].end(), head);
+      }
+    }
   }
 
   void Rotate(Matrix* x) const {
@@ -212,7 +239,9 @@ ModelShape WideHeadShape() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, PlainModelTest,
-                         ::testing::Values(OddShape(), TiedOddShape(), SmallShape(), WideHeadShape()));
+                         ::testing::Values(OddShape(), TiedOddShape(), SmallShape(), WideHeadShape(), OddQwen2Shape(),
+                                           TiedQwen3Shape()));
+INSTANTIATE_TEST_SUITE_P(RandomShapes, PlainModelTest, ::testing::ValuesIn(RandomShapes(12)));
 
 TEST(TransformerTest, ErrorsNameThePlace) {
   const ModelShape shape = OddShape();

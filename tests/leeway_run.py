@@ -288,7 +288,7 @@ def main(tests):
             print(f"skipped {name}: {reason}", flush=True)
         except AssertionError as error:
             failed += 1
-            print(f"FAILED  {name} ({time.monotonic() - started:.1f} s)\n{error or traceback.format_exc()}", flush=True)
+            print(f"FAILED  {name} ({time.monotonic() - started:.1f} s)\n{str(error) or traceback.format_exc()}", flush=True)
         except Exception:
             failed += 1
             print(f"FAILED  {name} ({time.monotonic() - started:.1f} s)\n{traceback.format_exc()}", flush=True)

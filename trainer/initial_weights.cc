@@ -17,6 +17,7 @@ std::string Differences(const ModelShape& wanted, const ModelShape& found) {
   const auto compare = [&](const char* key, auto ours, auto theirs) {
     if (ours != theirs) absl::StrAppend(&text, "\n  model.", key, " = ", ours, ", the directory has ", theirs);
   };
+  compare("family", std::string(ModelFamilyName(wanted.family)), std::string(ModelFamilyName(found.family)));
   compare("vocabulary", wanted.vocabulary, found.vocabulary);
   compare("hidden", wanted.hidden, found.hidden);
   compare("layers", wanted.layers, found.layers);
@@ -41,7 +42,7 @@ absl::StatusOr<std::vector<float>> InitialWeights(const TrainerOptions& options)
   LEEWAY_ASSIGN_OR_RETURN(ModelDirectory directory, ReadModelDirectory(options.model_directory));
   const std::string differences = Differences(options.model, directory.shape);
   if (!differences.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("model.directory = ", options.model_directory,
+    return absl::InvalidArgumentError(absl::StrCat("model.init = ", options.model_directory,
                                                    " holds another model than the configuration:", differences));
   }
   return std::move(directory.parameters);

@@ -42,10 +42,12 @@ TEST(InitialWeightsTest, ADirectoryGivesItsOwnBitsIfItsModelFits) {
   EXPECT_EQ(*weights, directory.parameters);
 
   options.model.layers = 3;
+  options.model.family = ModelFamily::kQwen2;
   options.model.max_positions = 1 << 20;
   const absl::Status status = InitialWeights(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("model.layers = 3, the directory has 1"),
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("model.family = qwen2, the directory has llama"),
+                                                   HasSubstr("model.layers = 3, the directory has 1"),
                                                    HasSubstr("model.max_positions"), Not(HasSubstr("model.hidden"))));
   options.model_directory = "/nowhere/at/all";
   EXPECT_EQ(InitialWeights(options).status().code(), absl::StatusCode::kNotFound);

@@ -45,7 +45,7 @@ struct TrainerOptions {
 
   ModelShape model;  // model.*
   std::string
-      model_directory;  // model.directory: initial weights (safetensors); empty = random initialisation from the seed
+      model_directory;  // model.init: initial weights (safetensors); empty = random initialisation from the seed
 
   int64_t steps = 0;            // trainer.steps
   int64_t groups_per_step = 0;  // trainer.groups_per_step

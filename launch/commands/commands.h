@@ -38,6 +38,15 @@ struct EvaluateArguments {
 // the mean reward.
 ExitCode EvaluateCommand(const EvaluateArguments& arguments);
 
+struct ExportArguments {
+  std::string run;    // directory, or a name below runs/
+  std::string to;     // directory that is made
+  int64_t step = -1;  // checkpoint; -1 = the newest that is whole
+};
+// Writes the weights of a checkpoint, its tokenizer and its configurations as a Hugging Face directory, which is there
+// whole or not at all.
+ExitCode ExportCommand(const ExportArguments& arguments);
+
 // Directory of a run given as a directory or as a name below runs/.
 std::string FindRun(const std::string& name);
 

@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "fmt/format.h"
 #include "formats/model_config.h"
@@ -76,7 +74,7 @@ class Checker {
 
   std::vector<Diagnostic> Run() {
     CheckModel();
-    CheckModelDirectory();
+    CheckInitialModel();
     CheckGroups();
     CheckQueue();
     CheckStaleness();
@@ -126,62 +124,59 @@ class Checker {
     }
   }
 
-  void CheckModelDirectory() {
-    const std::string& directory = Text("model.directory");
-    if (directory.empty()) return;
-    std::error_code error;
-    if (!std::filesystem::is_directory(directory, error)) {
-      Error("model.directory", fmt::format("no such folder: {}", directory));
+  void CheckInitialModel() {
+    const std::string& directory = Text("model.init");
+    // What is wrong with its config.json may have been said.
+    if (directory.empty() || std::any_of(errors_.begin(), errors_.end(), IsOfInitialModel) ||
+        std::any_of(resolved_.errors.begin(), resolved_.errors.end(), IsOfInitialModel)) {
       return;
     }
     const size_t before = errors_.size();
-    CompareWithModel(directory + "/config.json");
+    CompareWithModel(directory);
     if (errors_.size() > before) return;
     // Without this the trainer would find out, when everything else has been started.
-    if (const absl::Status weights = ::leeway::CheckModelDirectory(directory); !weights.ok()) {
-      Error("model.directory",
-            fmt::format(
-                "{}; fetch or convert that model again, or leave model.directory empty to start from random weights",
-                std::string(weights.message())));
+    if (const absl::Status weights = CheckModelDirectory(directory); !weights.ok()) {
+      Error("model.init",
+            fmt::format("{}; fetch or convert that model again, or leave model.init empty to start from random weights",
+                        std::string(weights.message())));
     }
   }
 
-  void CompareWithModel(const std::string& config_path) {
-    std::error_code error;
-    if (!std::filesystem::exists(config_path, error)) return;
-    std::stringstream text;
-    text << std::ifstream(config_path).rdbuf();
-    const absl::StatusOr<LlamaConfig> llama = ParseLlamaConfig(text.str(), config_path);
-    if (!llama.ok()) {
-      Error("model.directory", std::string(llama.status().message()));
+  static bool IsOfInitialModel(const Diagnostic& error) { return error.key == "model.init"; }
+
+  void CompareWithModel(const std::string& directory) {
+    const std::string config_path = directory + "/config.json";
+    const absl::StatusOr<ModelConfig> model = ReadModelConfig(directory);
+    if (!model.ok()) {
+      Error("model.init", std::string(model.status().message()));
       return;
     }
     const auto compare = [&](const char* key, const char* name, auto theirs) {
       const auto ours = std::get<decltype(theirs)>(config_.Get(key));
       if (ours != theirs) {
-        Error(config_.IsDefault(key) ? "model.directory" : key,
+        Error(config_.IsDefault(key) ? "model.init" : key,
               fmt::format("{} = {}, but {} says {} = {}", key, ours, config_path, name, theirs));
       }
     };
-    compare("model.hidden", "hidden_size", llama->hidden_size);
-    compare("model.layers", "num_hidden_layers", llama->num_hidden_layers);
-    compare("model.heads", "num_attention_heads", llama->num_attention_heads);
-    compare("model.key_value_heads", "num_key_value_heads", llama->num_key_value_heads);
-    compare("model.head_dim", "head_dim", llama->head_dim);
-    compare("model.intermediate", "intermediate_size", llama->intermediate_size);
-    compare("model.tied_head", "tie_word_embeddings", llama->tie_word_embeddings);
-    compare("model.rope_theta", "rope_theta", llama->rope.theta);
-    compare("model.rms_epsilon", "rms_norm_eps", llama->rms_norm_eps);
-    if (Integer("model.max_positions") > llama->max_position_embeddings) {
-      Error(config_.IsDefault("model.max_positions") ? "model.directory" : "model.max_positions",
+    compare("model.family", "model_type", std::string(ModelFamilyName(model->model_type)));
+    compare("model.hidden", "hidden_size", model->hidden_size);
+    compare("model.layers", "num_hidden_layers", model->num_hidden_layers);
+    compare("model.heads", "num_attention_heads", model->num_attention_heads);
+    compare("model.key_value_heads", "num_key_value_heads", model->num_key_value_heads);
+    compare("model.head_dim", "head_dim", model->head_dim);
+    compare("model.intermediate", "intermediate_size", model->intermediate_size);
+    compare("model.tied_head", "tie_word_embeddings", model->tie_word_embeddings);
+    compare("model.rope_theta", "rope_theta", model->rope.theta);
+    compare("model.rms_epsilon", "rms_norm_eps", model->rms_norm_eps);
+    if (Integer("model.max_positions") > model->max_position_embeddings) {
+      Error(config_.IsDefault("model.max_positions") ? "model.init" : "model.max_positions",
             fmt::format("sequences need {} positions, but {} says max_position_embeddings = {}",
-                        Integer("model.max_positions"), config_path, llama->max_position_embeddings));
+                        Integer("model.max_positions"), config_path, model->max_position_embeddings));
     }
-    if (resolved_.tokenizer != nullptr && llama->vocab_size != resolved_.tokenizer->vocabulary_size()) {
-      Error("model.directory",
-            fmt::format("vocabularies differ: {} has {} tokens, task {} uses the {} vocabulary of {}", config_path,
-                        llama->vocab_size, Text("task.name"), resolved_.tokenizer->name(),
-                        resolved_.tokenizer->vocabulary_size()));
+    if (resolved_.tokenizer != nullptr && model->vocab_size != resolved_.tokenizer->vocabulary_size()) {
+      Error("model.init", fmt::format("vocabularies differ: {} has {} tokens, task {} uses the {} vocabulary of {}",
+                                      config_path, model->vocab_size, Text("task.name"), resolved_.tokenizer->name(),
+                                      resolved_.tokenizer->vocabulary_size()));
     }
   }
 

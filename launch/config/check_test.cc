@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launch/commands/prepared_config.h"
+#include "launch/config/config_loader.h"
 #include "launch/roles/task_options.h"
 #include "launch/run/run_directory.h"
 #include "model/model_files.h"
@@ -137,8 +138,8 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"ShortGroupTooLarge",
                "[task]\nname = \"sort5\"\n[queue]\nshort_group = \"train\"\nshort_group_minimum = 9\n", 5, 23,
                "queue.short_group_minimum", "at most trainer.group_size = 8"},
-        Broken{"MissingModel", "[task]\nname = \"sort5\"\n[model]\ndirectory = \"no-such-model\"\n", 4, 13,
-               "model.directory", "no such folder"},
+        Broken{"MissingModel", "[task]\nname = \"sort5\"\n[model]\ninit = \"no-such-model\"\n", 4, 8, "model.init",
+               "no such folder"},
         Broken{"RunNameWithSlash", "run.name = \"a/b\"\n[task]\nname = \"sort5\"\n", 1, 12, "run.name", "without '/'"},
         Broken{"OpenToAll", "[task]\nname = \"sort5\"\n[queue]\naddress = \"0.0.0.0:7000\"\n", 4, 11, "queue.address",
                "other machines can reach it and TLS is not configured"},
@@ -316,14 +317,14 @@ TEST_F(CheckTest, ModelOfAnotherVocabularyIsRefused) {
       << R"({"model_type": "llama", "vocab_size": 32000, "hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 2,
              "num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "hidden_act": "silu",
              "tie_word_embeddings": true, "rope_theta": 10000.0, "torch_dtype": "float32"})";
-  const std::vector<Diagnostic> errors = Check(std::string(kTask) + "[model]\ndirectory = \"model\"\n");
+  const std::vector<Diagnostic> errors = Check(std::string(kTask) + "[model]\ninit = \"model\"\n");
   ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
-  EXPECT_THAT(errors[0].ToString(), HasSubstr(":4:13: model.directory: vocabularies differ: "));
+  EXPECT_THAT(errors[0].ToString(), HasSubstr(":4:8: model.init: vocabularies differ: "));
   EXPECT_THAT(errors[0].message, HasSubstr("32000"));
 }
 
 TEST_F(CheckTest, BrokenInitialWeightsAreRefusedBeforeAnythingStarts) {
-  const std::string text = std::string(kTask) + "[model]\ndirectory = \"model\"\nhidden = 16\nlayers = 1\nheads = 2\n";
+  const std::string text = std::string(kTask) + "[model]\ninit = \"model\"\nhidden = 16\nlayers = 1\nheads = 2\n";
   std::ofstream(file()) << kTask;
   const PreparedConfig prepared = PrepareConfig({file(), "model.hidden=16", "model.layers=1", "model.heads=2"});
   ASSERT_THAT(prepared.errors, IsEmpty());
@@ -337,8 +338,8 @@ TEST_F(CheckTest, BrokenInitialWeightsAreRefusedBeforeAnythingStarts) {
   std::filesystem::resize_file(weights, std::filesystem::file_size(weights) - 1);
   std::vector<Diagnostic> errors = Check(text);
   ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
-  EXPECT_EQ(errors[0].place.ToString(), file() + ":4:13");
-  EXPECT_THAT(errors[0].message, AllOf(HasSubstr(weights), HasSubstr("leave model.directory empty")));
+  EXPECT_EQ(errors[0].place.ToString(), file() + ":4:8");
+  EXPECT_THAT(errors[0].message, AllOf(HasSubstr(weights), HasSubstr("leave model.init empty")));
   std::filesystem::remove(directory_ + "/model/config.json");
   errors = Check(text);
   ASSERT_THAT(errors, SizeIs(1)) << FormatDiagnostics(errors);
@@ -356,6 +357,53 @@ TEST_F(CheckTest, BrokenInitialWeightsAreRefusedBeforeAnythingStarts) {
   EXPECT_THAT(errors[0].message, HasSubstr("tie_word_embeddings = false"));
   EXPECT_THAT(errors[1].message, HasSubstr("model.rope_theta = 10000, but"));
   EXPECT_THAT(errors[2].message, HasSubstr("max_position_embeddings = 4"));
+}
+
+TEST_F(CheckTest, TheInitialModelGivesTheKeysThatAreNotSet) {
+  ModelDirectory model;
+  model.shape = {.vocabulary = 64,
+                 .hidden = 24,
+                 .layers = 1,
+                 .heads = 4,
+                 .key_value_heads = 2,
+                 .head_dim = 8,
+                 .intermediate = 40,
+                 .max_positions = 512,
+                 .rope_theta = 1e6,
+                 .rms_epsilon = 1e-6,
+                 .tied_head = false,
+                 .family = ModelFamily::kQwen3};
+  model.parameters.resize(static_cast<size_t>(model.shape.ParameterCount()));
+  ASSERT_TRUE(WriteModelDirectory(RealFileSystem(), directory_ + "/model", model).ok());
+  std::ofstream(file()) << kTask;
+  const std::vector<std::string> words = {file(), "run.directory=" + directory_ + "/runs",
+                                          "model.init=" + directory_ + "/model"};
+  const PreparedConfig prepared = PrepareConfig(words);
+  ASSERT_THAT(prepared.errors, IsEmpty()) << FormatDiagnostics(prepared.errors);
+  const ModelShape shape = ShapeOf(prepared.resolved.config, 64);
+  EXPECT_EQ(shape.family, ModelFamily::kQwen3);
+  EXPECT_EQ(ParameterLayout(shape).size(), ParameterLayout(model.shape).size());
+  EXPECT_EQ(shape.ParameterCount(), model.shape.ParameterCount());
+  EXPECT_EQ(shape.key_value_heads, 2);
+  EXPECT_EQ(shape.max_positions, 512);
+  EXPECT_EQ(shape.rope_theta, 1e6);
+  EXPECT_EQ(shape.rms_epsilon, 1e-6);
+  EXPECT_FALSE(shape.tied_head);
+
+  // What is written must agree.
+  std::vector<std::string> contradicting = words;
+  contradicting.insert(contradicting.end(), {"model.family=qwen2", "model.layers=1", "model.hidden=32"});
+  const PreparedConfig refused = PrepareConfig(contradicting);
+  ASSERT_THAT(refused.errors, SizeIs(2)) << FormatDiagnostics(refused.errors);
+  EXPECT_THAT(FormatDiagnostics(refused.errors), AllOf(HasSubstr("model_type = qwen3"), HasSubstr("hidden_size = 24")));
+
+  // A resolved configuration has all keys: where only rollout workers run, the folder is not needed.
+  std::ofstream(directory_ + "/resolved.toml") << prepared.resolved.config.ToToml();
+  std::filesystem::remove_all(directory_ + "/model");
+  const LoadedConfig loaded = LoadConfig({{directory_ + "/resolved.toml"}, {}});
+  const ResolvedConfig again = ResolveConfig(loaded.config, "run");
+  EXPECT_THAT(again.errors, IsEmpty()) << FormatDiagnostics(again.errors);
+  EXPECT_EQ(again.config.RunFingerprint(), prepared.resolved.config.RunFingerprint());
 }
 
 TEST_F(CheckTest, ResolvingIsIdempotentAndKeepsTheFingerprint) {

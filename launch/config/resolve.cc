@@ -1,15 +1,19 @@
 #include "launch/config/resolve.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <sstream>
 #include <utility>
 
 #include "base/file_system.h"
 #include "base/hash.h"
+#include "base/status_macros.h"
 #include "envs/registry.h"
 #include "fmt/format.h"
 #include "launch/config/nearest.h"
 #include "launch/roles/task_options.h"
+#include "model/model_files.h"
 
 namespace leeway {
 namespace {
@@ -52,6 +56,36 @@ void AddTaskErrors(const Config& config, const absl::Status& status, std::vector
   }
 }
 
+// What model.init says about the keys that nobody has set.
+absl::Status ResolveInitialModel(Config* config) {
+  const std::string& directory = config->GetString("model.init");
+  const char* const keys[] = {"model.family",     "model.hidden",       "model.layers",        "model.heads",
+                              "model.head_dim",   "model.intermediate", "model.max_positions", "model.key_value_heads",
+                              "model.rope_theta", "model.rms_epsilon",  "model.tied_head"};
+  // All are set where a resolved configuration comes back: a machine that only plays does not need the folder.
+  const bool is_needed =
+      std::any_of(std::begin(keys), std::end(keys), [&](auto key) { return config->IsDefault(key); });
+  if (directory.empty() || !is_needed) return absl::OkStatus();
+  LEEWAY_ASSIGN_OR_RETURN(const ModelConfig model, ReadModelConfig(directory));
+  // The bounds of the keys are those of a shape.
+  LEEWAY_ASSIGN_OR_RETURN(const ModelShape shape, ShapeOf(model));
+  const auto derive = [config](const char* key, ConfigValue value) {
+    if (config->IsDefault(key)) Derive(config, key, std::move(value));
+  };
+  derive("model.family", std::string(ModelFamilyName(shape.family)));
+  derive("model.hidden", shape.hidden);
+  derive("model.layers", shape.layers);
+  derive("model.heads", shape.heads);
+  derive("model.key_value_heads", shape.key_value_heads);
+  derive("model.head_dim", shape.head_dim);
+  derive("model.intermediate", shape.intermediate);
+  derive("model.max_positions", shape.max_positions);
+  derive("model.rope_theta", shape.rope_theta);
+  derive("model.rms_epsilon", shape.rms_epsilon);
+  derive("model.tied_head", shape.tied_head);
+  return absl::OkStatus();
+}
+
 void ResolveModel(Config* config, const Task* task) {
   const int64_t hidden = config->GetInteger("model.hidden");
   const int64_t heads = config->GetInteger("model.heads");
@@ -88,7 +122,7 @@ ResolvedConfig ResolveConfig(const Config& config, const std::string& name) {
     Derive(out, key, std::filesystem::absolute(out->GetString(key)).lexically_normal().string());
   }
   MakeAbsolute(out, "task.file");
-  MakeAbsolute(out, "model.directory");
+  MakeAbsolute(out, "model.init");
   for (const char* key : {"security.certificate", "security.key", "security.authority", "security.token_file"})
     MakeAbsolute(out, key);
   // Whether the file can be read is the task's business.
@@ -106,6 +140,9 @@ ResolvedConfig ResolveConfig(const Config& config, const std::string& name) {
     } else {
       resolved.errors.push_back({out->PlaceOf("task.name"), "task.name", std::string(tokenizer.status().message())});
     }
+  }
+  if (const absl::Status initial = ResolveInitialModel(out); !initial.ok()) {
+    resolved.errors.push_back({out->PlaceOf("model.init"), "model.init", std::string(initial.message())});
   }
   ResolveModel(out, resolved.task.get());
   ResolveQueue(out, resolved.task.get(), resolved.tokenizer.get());

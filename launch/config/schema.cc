@@ -37,7 +37,7 @@ std::string SectionDocumentation(const std::string& section) {
       {"", "The run as a whole."},
       {"run", "Run directory and supervision."},
       {"task", "What is trained on."},
-      {"model", "Shape of the transformer (the Llama family's)."},
+      {"model", "Family and shape of the transformer."},
       {"rollout", "Rollout workers: generation and environments."},
       {"queue", "Ledger, bounds and policies between rollout and training."},
       {"security",

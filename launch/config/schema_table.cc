@@ -1,6 +1,7 @@
 // The rows of the schema.
 
 #include "fmt/format.h"
+#include "formats/model_family.h"
 #include "launch/config/schema.h"
 
 namespace leeway {
@@ -58,8 +59,11 @@ void AddTaskKeys(Table& t) {
 }
 
 void AddModelKeys(Table& t) {
-  t.push_back(String("model.directory", "").ReadBy("trainer").Resume(kFixed)
-      .Doc("Folder with model.safetensors (Llama family's names) to start from. Empty: random weights from the seed."));
+  t.push_back(String("model.init", "").ReadBy("trainer").Resume(kFixed)
+      .Doc("Hugging Face folder of a Llama, Qwen2 or Qwen3 model to start from: config.json and safetensors. Gives the other keys of this section "
+           "that are not set; those that are must agree with it. Empty: random weights from the seed."));
+  t.push_back(String("model.family", "llama").OneOf(ModelFamilyNames()).ReadBy("rollout, trainer").Resume(kFixed)
+      .Doc("llama; qwen2: biases on the query, key and value projections; qwen3: RMSNorm over every query and key head."));
   t.push_back(Integer("model.hidden", 64).AtLeast(1).AtMost(1 << 30).ReadBy("rollout, trainer").Resume(kFixed).Doc("Width of the residual stream."));
   t.push_back(Integer("model.layers", 2).AtLeast(1).AtMost(1 << 30).ReadBy("rollout, trainer").Resume(kFixed).Doc("Number of transformer blocks."));
   t.push_back(Integer("model.heads", 4).AtLeast(1).AtMost(1 << 30).ReadBy("rollout, trainer").Resume(kFixed).Doc("Query heads of an attention layer."));

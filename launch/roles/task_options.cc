@@ -1,5 +1,7 @@
 #include "launch/roles/task_options.h"
 
+#include "base/status_macros.h"
+
 namespace leeway {
 
 TaskOptions TaskOptionsOf(const Config& config) {
@@ -27,6 +29,7 @@ ModelShape ShapeOf(const Config& config, int64_t vocabulary) {
   shape.rope_theta = config.GetReal("model.rope_theta");
   shape.rms_epsilon = config.GetReal("model.rms_epsilon");
   shape.tied_head = config.GetBoolean("model.tied_head");
+  LEEWAY_CHECK(ParseModelFamily(config.GetString("model.family"), &shape.family));
   return shape;
 }
 

@@ -38,7 +38,7 @@ TrainerOptions TrainerOptionsOf(const Config& config, const Task& task, int64_t 
   options.resolved_config = config.ToToml();
   options.seed = static_cast<uint64_t>(config.GetInteger("seed"));
   options.model = ShapeOf(config, vocabulary);
-  options.model_directory = config.GetString("model.directory");
+  options.model_directory = config.GetString("model.init");
   options.steps = config.GetInteger("trainer.steps");
   options.groups_per_step = config.GetInteger("trainer.groups_per_step");
   options.group_size = config.GetInteger("trainer.group_size");

@@ -58,7 +58,7 @@ BROKEN = [
     ("faults above one", TASK + 'faults = "faults(fail=0.7, hang=0.7)"\n', "3:10", "task.faults", ["1"]),
     ("questions that are not there", '[task]\nname = "question_file"\nfile = "absent.jsonl"\n', "3:8", "task.file", ["absent.jsonl"]),
     ("questions for another task", TASK + 'file = "absent.jsonl"\n', "3:8", "task.file", ["question_file"]),
-    ("weights that are not there", TASK + '[model]\ndirectory = "absent"\n', "4:13", "model.directory", ["no such folder"]),
+    ("weights that are not there", TASK + '[model]\ninit = "absent"\n', "4:8", "model.init", ["no such folder"]),
     ("a run's name that is a path", 'run.name = "a/b"\n' + TASK, "1:12", "run.name", ["without '/'"]),
     ("a machine that is not this one", TASK + '[queue]\naddress = "example.org:80"\n', "4:11", "queue.address", ["example.org"]),
     ("one address for two", TASK + '[queue]\naddress = "unix:/tmp/a"\n[weights]\naddress = "unix:/tmp/a"\n', "6:11", "weights.address", ["the queue's"]),
@@ -222,7 +222,7 @@ def unfinished_run():
 
 
 def initial_weights():
-    """A model.directory that can not be loaded: known from its headers, before anything starts. The same directory, whole, does start."""
+    """A model.init that can not be loaded: known from its headers, before anything starts. The same directory, whole, does start."""
     with lw.Workspace("bad-input") as folder:
         trained = lw.Job("tiny.toml", folder, "trained", ["trainer.steps=1", "eval.every=0"]).run(timeout=60)
         checked = subprocess.run([lw.program(), "check", str(lw.ROOT / "configs" / "tiny.toml")], capture_output=True, text=True, timeout=60, check=True)
@@ -242,7 +242,7 @@ def initial_weights():
         shutil.rmtree(trained.directory)
 
         base = str(lw.ROOT / "configs" / "tiny.toml")
-        file = write(folder, '[model]\ndirectory = "model"\n')
+        file = write(folder, '[model]\ninit = "model"\n')
         header = int.from_bytes(whole[:8], "little")
         renamed = whole.replace(b'"model.norm.weight"', b'"model.norm.wieght"', 1)
         assert renamed != whole
@@ -255,15 +255,15 @@ def initial_weights():
             ("empty", b"", ["0 bytes"]),
         ]:
             weights.write_bytes(content)
-            refuse(folder, [base, file], [(f"{file}:2:13", "model.directory", [str(weights), "leave model.directory empty", *words])], what)
+            refuse(folder, [base, file], [(f"{file}:2:8", "model.init", [str(weights), "leave model.init empty", *words])], what)
         weights.unlink()
-        refuse(folder, [base, file], [(f"{file}:2:13", "model.directory", [str(model), "neither model.safetensors nor"])], "no weights")
+        refuse(folder, [base, file], [(f"{file}:2:8", "model.init", [str(model), "neither model.safetensors nor"])], "no weights")
         (model / "config.json").unlink()
-        refuse(folder, [base, file], [(f"{file}:2:13", "model.directory", ["config.json"])], "no configuration of the model")
+        refuse(folder, [base, file], [(f"{file}:2:8", "model.init", ["config.json"])], "no configuration of the model")
 
         weights.write_bytes(whole)
         (model / "config.json").write_text(json.dumps(config))
-        started = lw.Job("tiny.toml", folder, "started", [f"model.directory={model}", "trainer.steps=1", "eval.every=0"]).run(timeout=60)
+        started = lw.Job("tiny.toml", folder, "started", [f"model.init={model}", "trainer.steps=1", "eval.every=0"]).run(timeout=60)
         lw.check_conservation(started.metrics())
 
 

@@ -33,8 +33,8 @@ std::vector<std::string> SafetensorsHeaderSeeds() {
 }
 
 void RunModelConfig(absl::string_view input) {
-  const absl::StatusOr<LlamaConfig> config = ParseLlamaConfig(input, "config.json");
-  if (config.ok()) LEEWAY_CHECK(ParseLlamaConfig(FormatLlamaConfig(*config), "again").ok());
+  const absl::StatusOr<ModelConfig> config = ParseModelConfig(input, "config.json");
+  if (config.ok()) LEEWAY_CHECK(ParseModelConfig(FormatModelConfig(*config), "again").ok());
 }
 
 std::vector<std::string> ModelConfigSeeds() {
@@ -42,7 +42,9 @@ std::vector<std::string> ModelConfigSeeds() {
       R"({"model_type":"llama","hidden_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,
 "intermediate_size":176,"vocab_size":32,"max_position_embeddings":128,"rms_norm_eps":1e-5,"rope_theta":10000.0,"tie_word_embeddings":true,
 "rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":64}})",
-      R"({"model_type":"llama","rope_parameters":{"rope_type":"default","rope_theta":500000.0},"hidden_act":"silu"})"};
+      R"({"model_type":"llama","rope_parameters":{"rope_type":"default","rope_theta":500000.0},"hidden_act":"silu"})",
+      R"({"model_type":"qwen3","architectures":["Qwen3ForCausalLM"],"hidden_size":64,"num_hidden_layers":2,"num_attention_heads":4,
+"intermediate_size":176,"vocab_size":32,"use_sliding_window":true,"max_window_layers":2,"layer_types":["full_attention"],"eos_token_id":[1,2]})"};
 }
 
 void RunQuestions(absl::string_view input) {

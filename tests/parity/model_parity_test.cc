@@ -43,7 +43,7 @@ at::Tensor Ids(const std::vector<int64_t>& ids) {
   return at::from_blob(const_cast<int64_t*>(ids.data()), {static_cast<int64_t>(ids.size())}, at::kLong).clone();
 }
 
-// Llama as ATen operators. Parameters are leaves that require gradients.
+// The three families as ATen operators. Parameters are leaves that require gradients.
 class TorchModel {
  public:
   TorchModel(const ModelShape& shape, const std::vector<double>& flat) : shape_(shape) {
@@ -100,16 +100,20 @@ class TorchModel {
     return at::mul(x, cosines).add(at::mul(swapped, sines));
   }
 
+  // [heads, length, head_dim] of the projection `name` ("…self_attn.q"), with what the family adds to it.
   at::Tensor Heads(const at::Tensor& x, const std::string& name, int64_t heads) const {
-    return at::linear(x, P(name)).view({x.size(0), heads, shape_.head_dim}).transpose(0, 1);
+    at::Tensor y = at::linear(x, P(name + "_proj.weight"));
+    if (shape_.has_qkv_bias()) y = y.add(P(name + "_proj.bias"));
+    y = y.view({x.size(0), heads, shape_.head_dim});
+    if (parameters_.count(name + "_norm.weight") > 0) y = Norm(y, name + "_norm.weight");
+    return y.transpose(0, 1);
   }
 
   at::Tensor Attention(const at::Tensor& x, const std::string& prefix) const {
     const int64_t group = shape_.heads / shape_.key_value_heads;
-    const at::Tensor q = Rotate(Heads(x, prefix + "q_proj.weight", shape_.heads));
-    const at::Tensor k =
-        at::repeat_interleave(Rotate(Heads(x, prefix + "k_proj.weight", shape_.key_value_heads)), group, 0);
-    const at::Tensor v = at::repeat_interleave(Heads(x, prefix + "v_proj.weight", shape_.key_value_heads), group, 0);
+    const at::Tensor q = Rotate(Heads(x, prefix + "q", shape_.heads));
+    const at::Tensor k = at::repeat_interleave(Rotate(Heads(x, prefix + "k", shape_.key_value_heads)), group, 0);
+    const at::Tensor v = at::repeat_interleave(Heads(x, prefix + "v", shape_.key_value_heads), group, 0);
     const at::Tensor scores =
         at::matmul(q, k.transpose(1, 2)).mul(1.0 / std::sqrt(static_cast<double>(shape_.head_dim)));
     const at::Tensor mask =
@@ -208,7 +212,8 @@ TEST_P(ModelParityTest, GradientsEqualAutograd) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ModelParityTest,
-                         ::testing::Values(internal::OddShape(), internal::SmallShape(), GroupedTiedShape()));
+                         ::testing::Values(internal::OddShape(), internal::SmallShape(), GroupedTiedShape(),
+                                           internal::OddQwen2Shape(), internal::TiedQwen3Shape()));
 
 }  // namespace
 }  // namespace leeway

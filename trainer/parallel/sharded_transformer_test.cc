@@ -106,8 +106,13 @@ absl::Status OnMesh(const ModelShape& shape, const ShardingOptions& sharding, bo
 
 template <typename Real>
 void ExpectOneProcesssResults(double norm_tolerance, double parameter_tolerance) {
-  for (const bool tied : {false, true}) {
-    const ModelShape shape = OddMeshShape(tied, 4);
+  const std::pair<ModelFamily, bool> models[] = {{ModelFamily::kLlama, false},
+                                                 {ModelFamily::kLlama, true},
+                                                 {ModelFamily::kQwen2, true},
+                                                 {ModelFamily::kQwen3, false}};
+  for (const auto& [family, tied] : models) {
+    ModelShape shape = OddMeshShape(tied, 4);
+    shape.family = family;
     std::vector<double> expected_norms;
     const std::vector<Real> expected = OneProcess<Real>(shape, &expected_norms);
     for (const MeshShape mesh_shape :
@@ -119,7 +124,7 @@ void ExpectOneProcesssResults(double norm_tolerance, double parameter_tolerance)
         if (!streams && sharding.zero_stage == 2 && mesh_shape.data > 1) continue;
         SCOPED_TRACE(testing::Message() << mesh_shape.data << " x " << mesh_shape.tensor << ", stage "
                                         << sharding.zero_stage << (streams ? ", streamed" : "")
-                                        << (tied ? ", tied" : ""));
+                                        << (tied ? ", tied" : "") << ", " << ModelFamilyName(family));
         std::vector<std::vector<double>> norms(static_cast<size_t>(mesh_shape.ranks()));
         std::vector<std::vector<Real>> views(norms.size());
         const absl::Status status = RunMesh(mesh_shape, [&](const Mesh& mesh) {
