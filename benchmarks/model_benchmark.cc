@@ -17,12 +17,13 @@
 
 #include "base/allocator.h"
 #include "base/executor.h"
+#include "base/status_macros.h"
 #include "benchmark/benchmark.h"
 #include "model/instruction_set.h"
 #include "model/kernels/kernels.h"
 #include "model/kernels/packed_matrix.h"
 #include "model/random_case.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 
 #ifdef LEEWAY_WITH_TORCH
 #include <ATen/Parallel.h>

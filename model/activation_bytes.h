@@ -5,7 +5,7 @@
 
 #include "absl/types/span.h"
 #include "model/shape.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 
 namespace leeway {
 

@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 #include "model/shape.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 
 namespace leeway {
 

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/random_case.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 
 namespace leeway {
 namespace {

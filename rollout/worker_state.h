@@ -22,7 +22,7 @@
 #include "base/state_clock.h"
 #include "leeway/v1/queue.pb.h"
 #include "leeway/v1/types.pb.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "rollout/doorbell.h"
 #include "rollout/episodes/environment_executor.h"
 #include "rollout/worker.h"

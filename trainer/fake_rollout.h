@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "base/executor.h"
 #include "leeway/v1/types.pb.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "queue/queue_client.h"
 
 namespace leeway {

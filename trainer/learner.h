@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/executor.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "queue/queue_client.h"
 #include "trainer/checkpoint/training_state.h"
 #include "trainer/loss/gradient_pass.h"

@@ -16,7 +16,6 @@
 #include "collective/in_process/in_process_group.h"
 #include "model/compute_peak.h"
 #include "trainer/checkpoint/checkpoint_store.h"
-#include "trainer/initial_weights.h"
 #include "trainer/learner.h"
 #include "trainer/learner_ranks.h"
 #include "trainer/publication.h"
@@ -25,7 +24,8 @@
 #include "trainer/records/run_records.h"
 #include "trainer/records/step_meter.h"
 #include "trainer/records/trajectory_records.h"
-#include "trainer/warm_start.h"
+#include "trainer/start/initial_weights.h"
+#include "trainer/start/warm_start.h"
 
 namespace leeway {
 namespace {

@@ -91,8 +91,6 @@ SupervisionOptions SupervisionOptionsOf(const Config& config) {
   options.backoff = absl::Seconds(config.GetReal("run.restart_backoff"));
   options.is_queue_durable = config.GetString("queue.store") != "memory";
   options.drain_timeout = absl::Seconds(config.GetReal("run.drain_timeout"));
-  // A rank that waits for a dead one says so within the timeout of an operation.
-  options.rank_grace = absl::Seconds(config.GetReal("trainer.rank_timeout")) + absl::Seconds(5);
   return options;
 }
 

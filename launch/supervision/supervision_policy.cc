@@ -60,10 +60,8 @@ std::vector<SupervisionAction> SupervisionPolicy::OnExit(int process, const Chil
       break;
     case Phase::kDraining:
       // The trainer needs the queue for its last checkpoint, so the queue goes after it.
-      if (IsLeader(process)) {
-        Finish(ExitCode::kOther,
-               exit.is_clean() ? reason_ : fmt::format("{}; {} ended with {}", reason_, info.name, exit.ToString()),
-               now, &actions);
+      if (info.role == ProcessRole::kTrainer) {
+        OnDrainedTrainerExit(process, exit, now, &actions);
       } else if (info.role == ProcessRole::kQueue) {
         Finish(ExitCode::kOther, fmt::format("{}; the queue ended first ({})", reason_, exit.ToString()), now,
                &actions);
@@ -100,10 +98,7 @@ void SupervisionPolicy::OnTrainerExit(int process, const ChildExit& exit, Monoto
     return;
   }
   // A rank that was told that the run is over ends before rank 0 does.
-  if (!exit.is_clean() && !rank_failure_.has_value()) {
-    rank_failure_ = {process, exit};
-    kill_ranks_at_ = now + options_.rank_grace;
-  }
+  if (!exit.is_clean()) NoteRankFailure(process, exit, now);
   if (!rank_failure_.has_value() || TrainerRuns()) return;
   const RankFailure failure = *rank_failure_;
   rank_failure_.reset();
@@ -114,6 +109,29 @@ void SupervisionPolicy::OnTrainerExit(int process, const ChildExit& exit, Monoto
     if (processes_[i].role != ProcessRole::kTrainer || !first.restart_at.has_value()) continue;
     states_[i].restart_at = first.restart_at;
     states_[i].restarts_in_row = first.restarts_in_row;
+  }
+}
+
+void SupervisionPolicy::OnDrainedTrainerExit(int process, const ChildExit& exit, MonotonicTime now,
+                                             std::vector<SupervisionAction>* actions) {
+  if (!exit.is_clean()) NoteRankFailure(process, exit, now);
+  if (IsLeader(process) && exit.is_clean()) {
+    Finish(ExitCode::kOther, reason_, now, actions);
+  } else if (rank_failure_.has_value() && (IsLeader(process) || !TrainerRuns())) {
+    Finish(ExitCode::kOther,
+           fmt::format("{}; {} ended with {}", reason_, processes_[rank_failure_->process].name,
+                       rank_failure_->exit.ToString()),
+           now, actions);
+  }
+}
+
+void SupervisionPolicy::NoteRankFailure(int process, const ChildExit& exit, MonotonicTime now) {
+  const auto lost_another = [](const ChildExit& e) { return EndedWith(e, {ExitCode::kPeerLost, ExitCode::kStalled}); };
+  if (!rank_failure_.has_value()) {
+    rank_failure_ = {process, exit};
+    kill_ranks_at_ = now + options_.rank_grace;
+  } else if (lost_another(rank_failure_->exit) && !lost_another(exit)) {
+    rank_failure_ = {process, exit};
   }
 }
 
@@ -144,7 +162,6 @@ std::vector<SupervisionAction> SupervisionPolicy::OnInterrupt(MonotonicTime now)
     return actions;
   }
   phase_ = Phase::kDraining;
-  kill_ranks_at_ = MonotonicTime::InfiniteFuture();
   kill_at_ = now + options_.drain_timeout;
   ForgetRestarts();
   TerminateRunning(ProcessRole::kQueue, &actions);

@@ -35,8 +35,9 @@ struct SupervisionOptions {
   absl::Duration finish_timeout = absl::Seconds(10);
   // The queue goes on from its store when it is started again.
   bool is_queue_durable = false;
-  // From the death of a trainer rank until the others, who should notice by themselves and say so, are killed.
-  absl::Duration rank_grace = absl::Seconds(10);
+  // From the death of a trainer rank until the others, who should notice by themselves and say so, are killed. They do
+  // at their next operation, at the latest when the one that they are in breaks; those that hang do not.
+  absl::Duration rank_grace = absl::Seconds(5);
 };
 
 // What the driver has to do next.
@@ -111,6 +112,10 @@ class SupervisionPolicy {
 
   void Finish(ExitCode code, std::string reason, MonotonicTime now, std::vector<SupervisionAction>* actions);
   void OnTrainerExit(int process, const ChildExit& exit, MonotonicTime now, std::vector<SupervisionAction>* actions);
+  void OnDrainedTrainerExit(int process, const ChildExit& exit, MonotonicTime now,
+                            std::vector<SupervisionAction>* actions);
+  // A rank that has not ended well, which the others do not survive.
+  void NoteRankFailure(int process, const ChildExit& exit, MonotonicTime now);
   void ScheduleRestart(int process, const ChildExit& exit, MonotonicTime now, std::vector<SupervisionAction>* actions);
   void TerminateRunning(std::optional<ProcessRole> except, std::vector<SupervisionAction>* actions);
   std::vector<SupervisionAction> KillRunning();
@@ -130,7 +135,8 @@ class SupervisionPolicy {
   const std::vector<Process> processes_;
   std::vector<State> states_;
   Phase phase_ = Phase::kRunning;
-  // The rank that died first, while others still run; and when these are killed.
+  // The rank that failed, while others still run: the first that did, or the first whose failure is more than the loss
+  // of another one. And when these are killed.
   struct RankFailure {
     int process = 0;
     ChildExit exit;

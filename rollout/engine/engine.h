@@ -12,7 +12,7 @@
 #include "base/executor.h"
 #include "base/random.h"
 #include "leeway/v1/types.pb.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "rollout/engine/sampler.h"
 
 namespace leeway {

@@ -20,7 +20,7 @@
 #include "model/instruction_set.h"
 #include "model/kernels/kernels.h"
 #include "model/kernels/packed_matrix.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "rollout/doorbell.h"
 #include "rollout/worker_loop.h"
 #include "tokenizer/tokenizer.h"

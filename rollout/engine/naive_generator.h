@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 #include "base/status_macros.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "rollout/engine/engine.h"
 #include "rollout/engine/sampler.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 
 namespace leeway {
 namespace {

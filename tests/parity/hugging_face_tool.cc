@@ -14,7 +14,7 @@
 #include "base/file_system.h"
 #include "base/status_macros.h"
 #include "model/model_files.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace leeway {

@@ -5,7 +5,7 @@
 #include "base/fake_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "trainer/fake_rollout.h"
 #include "trainer/temporary_directory_test.h"
 

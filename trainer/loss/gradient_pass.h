@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "trainer/liveness_log.h"
 #include "trainer/loss/objective.h"
 #include "trainer/loss/train_batch.h"

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "queue/queue_client.h"
 #include "trainer/loss/advantages.h"
 #include "trainer/loss/objective.h"

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "model/random_case.h"
 #include "model/tensor_parallel.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "trainer/optimizer/adamw.h"
 #include "trainer/parallel/run_mesh_test.h"
 #include "trainer/parallel/sharded_state.h"

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_MODEL_TRANSFORMER_STATE_H_
-#define LEEWAY_MODEL_TRANSFORMER_STATE_H_
+#ifndef LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_STATE_H_
+#define LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_STATE_H_
 
 // The inside of Transformer, shared by its forward (transformer.cc, transformer_score.cc) and backward passes
 // (transformer_backward.cc).
@@ -19,9 +19,9 @@
 #include "model/kernels/buffer.h"
 #include "model/kernels/kernels.h"
 #include "model/kernels/packed_matrix.h"
-#include "model/key_value_cache.h"
-#include "model/shard_exchange.h"
-#include "model/transformer.h"
+#include "model/transformer/key_value_cache.h"
+#include "model/transformer/shard_exchange.h"
+#include "model/transformer/transformer.h"
 
 namespace leeway {
 namespace internal {
@@ -319,4 +319,4 @@ struct Transformer<Real>::State {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_TRANSFORMER_STATE_H_
+#endif  // LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_STATE_H_

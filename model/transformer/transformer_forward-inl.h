@@ -1,13 +1,13 @@
 // How rows run through the layers, for Decode and Score alike. Included by transformer.cc only.
 
-#ifndef LEEWAY_MODEL_TRANSFORMER_FORWARD_INL_H_
-#define LEEWAY_MODEL_TRANSFORMER_FORWARD_INL_H_
+#ifndef LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_FORWARD_INL_H_
+#define LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_FORWARD_INL_H_
 
 #include <algorithm>
 #include <atomic>
 
 #include "base/status_macros.h"
-#include "model/transformer_state.h"
+#include "model/transformer/transformer_state.h"
 
 namespace leeway {
 namespace internal {
@@ -303,4 +303,4 @@ void Transformer<Real>::State::ForwardLayer(int64_t layer, const internal::RowBl
 
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_TRANSFORMER_FORWARD_INL_H_
+#endif  // LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_FORWARD_INL_H_

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "model/activation_bytes.h"
 #include "model/random_case.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 
 namespace leeway {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/warm_start.h"
+#include "trainer/start/warm_start.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_MODEL_SHARD_EXCHANGE_H_
-#define LEEWAY_MODEL_SHARD_EXCHANGE_H_
+#ifndef LEEWAY_MODEL_TRANSFORMER_SHARD_EXCHANGE_H_
+#define LEEWAY_MODEL_TRANSFORMER_SHARD_EXCHANGE_H_
 
 // What tensor-parallel ranks exchange during a pass. An activation that is replicated over the ranks has a gradient
 // that is replicated too, never partial: partial rows are summed exactly once, right behind the product that made them.
@@ -87,4 +87,4 @@ class ShardExchange {
 }  // namespace internal
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_SHARD_EXCHANGE_H_
+#endif  // LEEWAY_MODEL_TRANSFORMER_SHARD_EXCHANGE_H_

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_MODEL_PARAMETER_STREAM_H_
-#define LEEWAY_MODEL_PARAMETER_STREAM_H_
+#ifndef LEEWAY_MODEL_TRANSFORMER_PARAMETER_STREAM_H_
+#define LEEWAY_MODEL_TRANSFORMER_PARAMETER_STREAM_H_
 
 // How a Transformer works with parameters and gradients that are not all on its rank (ZeRO stages 2 and 3; Rajbhandari
 // et al., arXiv 1910.02054): unit by unit (ParameterUnits), in an order that depends on the shape only, also for a
@@ -33,4 +33,4 @@ class GradientSink {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_PARAMETER_STREAM_H_
+#endif  // LEEWAY_MODEL_TRANSFORMER_PARAMETER_STREAM_H_

@@ -1,9 +1,9 @@
-#include "trainer/initial_weights.h"
+#include "trainer/start/initial_weights.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/model_files.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "trainer/fake_rollout.h"
 #include "trainer/temporary_directory_test.h"
 

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_TRAINER_INITIAL_WEIGHTS_H_
-#define LEEWAY_TRAINER_INITIAL_WEIGHTS_H_
+#ifndef LEEWAY_TRAINER_START_INITIAL_WEIGHTS_H_
+#define LEEWAY_TRAINER_START_INITIAL_WEIGHTS_H_
 
 #include <vector>
 
@@ -15,4 +15,4 @@ absl::StatusOr<std::vector<float>> InitialWeights(const TrainerOptions& options)
 
 }  // namespace leeway
 
-#endif  // LEEWAY_TRAINER_INITIAL_WEIGHTS_H_
+#endif  // LEEWAY_TRAINER_START_INITIAL_WEIGHTS_H_

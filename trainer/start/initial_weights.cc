@@ -1,4 +1,4 @@
-#include "trainer/initial_weights.h"
+#include "trainer/start/initial_weights.h"
 
 #include <string>
 #include <utility>
@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "model/model_files.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 
 namespace leeway {
 namespace {

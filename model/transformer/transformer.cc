@@ -1,4 +1,4 @@
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 
 #include <cmath>
 #include <functional>
@@ -9,10 +9,10 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "model/instruction_set.h"
-#include "model/transformer_backward-inl.h"
-#include "model/transformer_forward-inl.h"
-#include "model/transformer_score-inl.h"
-#include "model/transformer_state.h"
+#include "model/transformer/transformer_backward-inl.h"
+#include "model/transformer/transformer_forward-inl.h"
+#include "model/transformer/transformer_score-inl.h"
+#include "model/transformer/transformer_state.h"
 
 namespace leeway {
 namespace {

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "model/instruction_set.h"
 #include "model/random_case.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 
 namespace leeway {
 namespace {

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_TRAINER_WARM_START_H_
-#define LEEWAY_TRAINER_WARM_START_H_
+#ifndef LEEWAY_TRAINER_START_WARM_START_H_
+#define LEEWAY_TRAINER_START_WARM_START_H_
 
 #include <atomic>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/executor.h"
 #include "envs/environment.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 #include "tokenizer/tokenizer.h"
 #include "trainer/trainer_options.h"
 
@@ -45,4 +45,4 @@ absl::StatusOr<WarmStartResult> RunWarmStart(const TrainerOptions& options, cons
 
 }  // namespace leeway
 
-#endif  // LEEWAY_TRAINER_WARM_START_H_
+#endif  // LEEWAY_TRAINER_START_WARM_START_H_

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_MODEL_KEY_VALUE_CACHE_H_
-#define LEEWAY_MODEL_KEY_VALUE_CACHE_H_
+#ifndef LEEWAY_MODEL_TRANSFORMER_KEY_VALUE_CACHE_H_
+#define LEEWAY_MODEL_TRANSFORMER_KEY_VALUE_CACHE_H_
 
 // The inside of KeyValueCache, for the transformer.
 
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "model/kernels/kernels.h"
-#include "model/tile_pool.h"
-#include "model/transformer.h"
+#include "model/transformer/tile_pool.h"
+#include "model/transformer/transformer.h"
 
 namespace leeway {
 
@@ -44,4 +44,4 @@ struct KeyValueCache<Real>::State {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_KEY_VALUE_CACHE_H_
+#endif  // LEEWAY_MODEL_TRANSFORMER_KEY_VALUE_CACHE_H_

@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "model/random_case.h"
 #include "model/tensor_parallel.h"
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 
 namespace leeway {
 namespace {

@@ -1,14 +1,14 @@
 // The head, and log-probabilities of packed sequences. Included by transformer.cc only.
 
-#ifndef LEEWAY_MODEL_TRANSFORMER_SCORE_INL_H_
-#define LEEWAY_MODEL_TRANSFORMER_SCORE_INL_H_
+#ifndef LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_SCORE_INL_H_
+#define LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_SCORE_INL_H_
 
 #include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "model/transformer_state.h"
+#include "model/transformer/transformer_state.h"
 
 namespace leeway {
 namespace internal {
@@ -247,4 +247,4 @@ absl::Status Transformer<Real>::Score(const PackedSequences& sequences, absl::Sp
 
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_TRANSFORMER_SCORE_INL_H_
+#endif  // LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_SCORE_INL_H_

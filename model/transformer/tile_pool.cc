@@ -1,4 +1,4 @@
-#include "model/tile_pool.h"
+#include "model/transformer/tile_pool.h"
 
 #include <sys/mman.h>
 

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_MODEL_TRANSFORMER_H_
-#define LEEWAY_MODEL_TRANSFORMER_H_
+#ifndef LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_H_
+#define LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_H_
 
 // One decoder-only transformer for both sides: the engine's forward pass and the trainer's are the same functions, so
 // that the log-probability recorded and the one recomputed on the same weights are equal to the bit (DESIGN 3.8).
@@ -16,10 +16,10 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/executor.h"
-#include "model/parameter_stream.h"
 #include "model/recompute.h"
 #include "model/shape.h"
 #include "model/tensor_parallel.h"
+#include "model/transformer/parameter_stream.h"
 
 namespace leeway {
 
@@ -145,4 +145,4 @@ Real LogSoftmaxRow(absl::Span<Real> logits, float temperature, absl::Span<const 
 
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_TRANSFORMER_H_
+#endif  // LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_H_

@@ -1,4 +1,4 @@
-#include "trainer/warm_start.h"
+#include "trainer/start/warm_start.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -3,15 +3,15 @@
 // Gradients of inputs are computed row by row (blocks of sequences, as forward). Gradients of weights sum over all rows
 // in order, threads taking disjoint parts of the weights: no sum depends on how many threads there are.
 
-#ifndef LEEWAY_MODEL_TRANSFORMER_BACKWARD_INL_H_
-#define LEEWAY_MODEL_TRANSFORMER_BACKWARD_INL_H_
+#ifndef LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_BACKWARD_INL_H_
+#define LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_BACKWARD_INL_H_
 
 #include <algorithm>
 #include <atomic>
 #include <vector>
 
 #include "base/status_macros.h"
-#include "model/transformer_state.h"
+#include "model/transformer/transformer_state.h"
 
 namespace leeway {
 namespace internal {
@@ -446,4 +446,4 @@ absl::Status Transformer<Real>::Backward(absl::Span<const Real> logprob_gradient
 
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_TRANSFORMER_BACKWARD_INL_H_
+#endif  // LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_BACKWARD_INL_H_

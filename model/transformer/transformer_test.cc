@@ -1,4 +1,4 @@
-#include "model/transformer.h"
+#include "model/transformer/transformer.h"
 
 #include <cmath>
 #include <limits>

@@ -1,5 +1,5 @@
-#ifndef LEEWAY_MODEL_TILE_POOL_H_
-#define LEEWAY_MODEL_TILE_POOL_H_
+#ifndef LEEWAY_MODEL_TRANSFORMER_TILE_POOL_H_
+#define LEEWAY_MODEL_TRANSFORMER_TILE_POOL_H_
 
 #include <cstddef>
 #include <map>
@@ -46,4 +46,4 @@ class TilePool {
 }  // namespace internal
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_TILE_POOL_H_
+#endif  // LEEWAY_MODEL_TRANSFORMER_TILE_POOL_H_
