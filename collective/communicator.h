@@ -26,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/ndarray.h"
 
@@ -61,6 +62,8 @@ class Communicator {
   virtual int size() const = 0;
   // "tensor_parallel", "data": in every error.
   virtual absl::string_view name() const = 0;
+  // Of one operation.
+  virtual absl::Duration timeout() const = 0;
 
   // In place, on all ranks. kSum: kF32, kF64, kBF16, kI64. kMax: the same.
   virtual absl::Status AllReduce(ReduceOp op, DType dtype, void* data, int64_t count) = 0;

@@ -25,6 +25,7 @@ class TransportCommunicator final : public Communicator {
   int rank() const override { return transport_->rank(); }
   int size() const override { return transport_->size(); }
   absl::string_view name() const override { return transport_->name(); }
+  absl::Duration timeout() const override { return transport_->timeout(); }
 
   absl::Status AllReduce(ReduceOp op, DType dtype, void* data, int64_t count) override;
   absl::Status ReduceScatter(ReduceOp op, DType dtype, const void* input, absl::Span<const int64_t> counts,

@@ -45,6 +45,7 @@ absl::Status BasicLearner<Real>::Restore(const BasicTrainingState<Real>& state) 
     return absl::InvalidArgumentError(absl::StrCat("a state of ", state.parameters.size(),
                                                    " parameters for a model of ", options_.model.ParameterCount()));
   }
+  LEEWAY_FAILPOINT("trainer_at_restore");
   LEEWAY_RETURN_IF_ERROR(SetOwnState(options_.model, *mesh_, state, state_.get()));
   return ParametersChanged();
 }
@@ -128,6 +129,7 @@ absl::Status BasicLearner<Real>::Train(uint64_t step, const LeasedBatch& leased,
     prox_.assign(batch_.position_count(), 0.0);
     LEEWAY_RETURN_IF_ERROR(pass_.Score(batch_, &prox_));
     LEEWAY_RETURN_IF_ERROR(SumOverData(absl::MakeSpan(prox_)));
+    LEEWAY_FAILPOINT("trainer_after_score");
     report->refused = FindMismatches(batch_, prox_);
     if (!report->refused.empty()) return absl::OkStatus();
     before = state_->Save();
@@ -162,10 +164,13 @@ absl::StatusOr<bool> BasicLearner<Real>::Update(const UpdateRange& range, bool i
     prox_ = theta_;
     // Every position is some rank's; the others have added 0.
     LEEWAY_RETURN_IF_ERROR(SumOverData(absl::MakeSpan(prox_)));
+    LEEWAY_FAILPOINT("trainer_after_score");
     report->refused = FindMismatches(batch_, prox_);
     if (!report->refused.empty()) return true;
   }
+  LEEWAY_FAILPOINT("trainer_before_reduction");
   LEEWAY_RETURN_IF_ERROR(state_->FinishGradients());
+  LEEWAY_FAILPOINT("trainer_after_reduction");
   LEEWAY_ASSIGN_OR_RETURN(const double norm, state_->GradientNorm());
   report->grad_norm = std::max(report->grad_norm, norm);
   if (std::isnan(norm)) report->grad_norm = norm;

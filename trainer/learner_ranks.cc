@@ -3,6 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/cpu_time.h"
+#include "base/failpoint.h"
+#include "base/logging.h"
 #include "base/status_macros.h"
 #include "leeway/v1/trainer.pb.h"
 
@@ -10,6 +13,7 @@ namespace leeway {
 namespace {
 
 constexpr int kLeader = 0;
+constexpr int kBeatsInTimeout = 4;
 
 // The same length, then the same bytes, on all ranks.
 absl::Status BroadcastText(Communicator* ranks, std::string* text) {
@@ -44,16 +48,56 @@ LeasedBatch BatchOf(v1::LearnerCommand* command) {
 
 }  // namespace
 
+LearnerLeader::LearnerLeader(Learner* own, Communicator* commands)
+    : own_(own),
+      commands_(commands),
+      beat_(commands == nullptr ? absl::InfiniteDuration() : commands->timeout() / kBeatsInTimeout),
+      next_beat_(Deadline::After(beat_)) {
+  if (!is_alone()) beats_ = std::thread([this] { BeatLoop(); });
+}
+
+LearnerLeader::~LearnerLeader() {
+  {
+    MutexLock lock(&mutex_);
+    is_over_ = true;
+    changed_.NotifyAll();
+  }
+  if (beats_.joinable()) beats_.join();
+}
+
+void LearnerLeader::BeatLoop() {
+  SetThreadClass("rpc");
+  v1::LearnerCommand idle;
+  idle.set_kind(v1::LearnerCommand::IDLE);
+  MutexLock lock(&mutex_);
+  while (!is_over_) {
+    if (!next_beat_.HasPassed()) {
+      changed_.WaitUntil(&mutex_, next_beat_);
+      continue;
+    }
+    if (const absl::Status status = Command(idle); !status.ok()) {
+      // The next call returns it; who waits for something else meanwhile says it here.
+      LEEWAY_LOG_ERROR("between two steps: {}", status.ToString());
+      return;
+    }
+  }
+}
+
 absl::Status LearnerLeader::Command(const v1::LearnerCommand& command) {
   if (is_alone()) return absl::OkStatus();
   std::string text;
   if (!command.SerializeToString(&text)) {
     return absl::InvalidArgumentError("a step's batch of 2 GiB or more can not be sent to the other ranks");
   }
-  return BroadcastText(commands_, &text);
+  LEEWAY_FAILPOINT("trainer_before_command");
+  const absl::Status status = BroadcastText(commands_, &text);
+  next_beat_ = Deadline::After(beat_);
+  LEEWAY_FAILPOINT("trainer_after_command");
+  return status;
 }
 
 absl::Status LearnerLeader::Restore(const TrainingState& state) {
+  MutexLock lock(&mutex_);
   if (!is_alone()) {
     v1::LearnerCommand command;
     command.set_kind(v1::LearnerCommand::RESTORE);
@@ -77,6 +121,7 @@ absl::Status LearnerLeader::Reset(std::vector<float> parameters) {
 }
 
 absl::Status LearnerLeader::Train(uint64_t step, const LeasedBatch& leased, StepReport* report) {
+  MutexLock lock(&mutex_);
   if (!is_alone()) {
     v1::LearnerCommand command;
     command.set_kind(v1::LearnerCommand::TRAIN);
@@ -97,6 +142,7 @@ absl::Status LearnerLeader::Train(uint64_t step, const LeasedBatch& leased, Step
 absl::StatusOr<TrainingState> LearnerLeader::GatherState() {
   v1::LearnerCommand command;
   command.set_kind(v1::LearnerCommand::GATHER_STATE);
+  MutexLock lock(&mutex_);
   LEEWAY_RETURN_IF_ERROR(Command(command));
   return own_->GatherState();
 }
@@ -104,6 +150,7 @@ absl::StatusOr<TrainingState> LearnerLeader::GatherState() {
 absl::Status LearnerLeader::Idle() {
   v1::LearnerCommand command;
   command.set_kind(v1::LearnerCommand::IDLE);
+  MutexLock lock(&mutex_);
   return Command(command);
 }
 
@@ -111,13 +158,20 @@ absl::Status LearnerLeader::Stop(const absl::Status& reason) {
   v1::LearnerCommand command;
   command.set_kind(v1::LearnerCommand::STOP);
   if (!reason.ok()) command.set_error(reason.ToString());
+  MutexLock lock(&mutex_);
+  // Nobody listens any more afterwards.
+  is_over_ = true;
+  changed_.NotifyAll();
+  LEEWAY_FAILPOINT("trainer_at_stop");
   return Command(command);
 }
 
 absl::Status FollowLeader(Learner* own, Communicator* commands, const std::function<void(uint64_t step)>& on_step) {
   while (true) {
     std::string text;
+    LEEWAY_FAILPOINT("trainer_before_command");
     LEEWAY_RETURN_IF_ERROR(BroadcastText(commands, &text));
+    LEEWAY_FAILPOINT("trainer_after_command");
     v1::LearnerCommand command;
     if (!command.ParseFromString(text)) return absl::InternalError("a command of rank 0 can not be read");
     switch (command.kind()) {
@@ -146,6 +200,7 @@ absl::Status FollowLeader(Learner* own, Communicator* commands, const std::funct
         LEEWAY_RETURN_IF_ERROR(own->GatherState().status());
         break;
       case v1::LearnerCommand::STOP:
+        LEEWAY_FAILPOINT("trainer_at_stop");
         if (command.error().empty()) return absl::OkStatus();
         return absl::AbortedError(absl::StrCat("rank 0 has ended: ", command.error()));
       default:

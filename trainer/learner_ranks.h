@@ -6,16 +6,22 @@
 //   leader    Restore | Reset | Train | GatherState | Idle | Stop       each is a command, then the same call
 //   everywhere follower  waits for a command, makes the call, waits for the next
 //
-// Commands have a communicator of their own, whose timeout is longer than anything that the leader waits for between
-// two commands. An error of the leader or of a rank ends all of them; the run goes on from a checkpoint.
+// Commands have a communicator of their own. Between two of them the leader publishes, writes files and waits for the
+// queue, for as long as it takes; meanwhile a thread of its own tells the others that it lives, so that a rank that
+// hangs is found out within the timeout of one operation, whatever the others do at that time. An error of the leader
+// or of a rank ends all of them; the run goes on from a checkpoint.
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "collective/communicator.h"
 #include "trainer/learner.h"
 
@@ -28,23 +34,36 @@ class LearnerCommand;
 class LearnerLeader {
  public:
   // Both outlive the object. `commands` null: there is one rank.
-  LearnerLeader(Learner* own, Communicator* commands) : own_(own), commands_(commands) {}
+  LearnerLeader(Learner* own, Communicator* commands);
+  ~LearnerLeader();
+  LearnerLeader(const LearnerLeader&) = delete;
+  LearnerLeader& operator=(const LearnerLeader&) = delete;
 
-  absl::Status Restore(const TrainingState& state);
-  absl::Status Reset(std::vector<float> parameters);
-  absl::Status Train(uint64_t step, const LeasedBatch& leased, StepReport* report);
-  absl::StatusOr<TrainingState> GatherState();
-  // Nothing to do yet: keeps the others from taking the leader for hung, and finds out if one is gone.
-  absl::Status Idle();
+  absl::Status Restore(const TrainingState& state) LEEWAY_EXCLUDES(mutex_);
+  absl::Status Reset(std::vector<float> parameters) LEEWAY_EXCLUDES(mutex_);
+  absl::Status Train(uint64_t step, const LeasedBatch& leased, StepReport* report) LEEWAY_EXCLUDES(mutex_);
+  absl::StatusOr<TrainingState> GatherState() LEEWAY_EXCLUDES(mutex_);
+  // Nothing to do yet: finds out if a rank is gone.
+  absl::Status Idle() LEEWAY_EXCLUDES(mutex_);
   // The others return: OK if `reason` is, else ABORTED with it.
-  absl::Status Stop(const absl::Status& reason);
+  absl::Status Stop(const absl::Status& reason) LEEWAY_EXCLUDES(mutex_);
 
  private:
   bool is_alone() const { return commands_ == nullptr; }
-  absl::Status Command(const v1::LearnerCommand& command);
+  absl::Status Command(const v1::LearnerCommand& command) LEEWAY_REQUIRES(mutex_);
+  void BeatLoop() LEEWAY_EXCLUDES(mutex_);
 
   Learner* const own_;
   Communicator* const commands_;
+  // The longest pause between two commands.
+  const absl::Duration beat_;
+
+  // Held for a whole call: no beat comes between a command and what all ranks do upon it.
+  Mutex mutex_;
+  CondVar changed_;
+  Deadline next_beat_ LEEWAY_GUARDED_BY(mutex_);
+  bool is_over_ LEEWAY_GUARDED_BY(mutex_) = false;
+  std::thread beats_;
 };
 
 // On the other ranks: follows until the leader stops. `on_step` is told every step that begins. OK: the leader's run

@@ -1,18 +1,11 @@
 #include "launch/roles/trainer_ranks.h"
 
-#include <algorithm>
-
+#include "base/failpoint.h"
 #include "base/status_macros.h"
 #include "collective/cpu/gloo_communicator.h"
 #include "fmt/format.h"
 
 namespace leeway {
-namespace {
-
-// Longer than anything that rank 0 waits for between two commands: a queue that is away, a publish, evaluations.
-constexpr absl::Duration kCommandTimeout = absl::Minutes(15);
-
-}  // namespace
 
 absl::StatusOr<RankEnvironment> FindTrainerRank(const Config& config) {
   LEEWAY_ASSIGN_OR_RETURN(const RankEnvironment environment, FindRankEnvironment(ProcessVariables()));
@@ -43,12 +36,11 @@ absl::StatusOr<TrainerRanks> JoinTrainerRanks(const Config& config, const RunPat
   options.timeout = absl::Seconds(config.GetReal("trainer.rank_timeout"));
   options.rendezvous_timeout = 10 * options.timeout;
   options.name = "trainer";
-  options.generation = environment.attempt + "-work";
+  options.generation = environment.attempt;
+  LEEWAY_FAILPOINT("trainer_before_join");
   LEEWAY_ASSIGN_OR_RETURN(ranks.world, CreateGlooCommunicator(options));
-  options.name = "commands";
-  options.generation = environment.attempt + "-commands";
-  options.timeout = std::max(kCommandTimeout, options.timeout);
-  LEEWAY_ASSIGN_OR_RETURN(ranks.commands, CreateGlooCommunicator(options));
+  LEEWAY_FAILPOINT("trainer_after_join");
+  LEEWAY_ASSIGN_OR_RETURN(ranks.commands, ranks.world->Split(0, "commands"));
   return ranks;
 }
 

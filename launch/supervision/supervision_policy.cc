@@ -263,7 +263,8 @@ void SupervisionPolicy::ScheduleRestart(int process, const ChildExit& exit, Mono
   const Process& info = processes_[process];
   if (state.restarts_in_row >= options_.max_restarts) {
     state.is_given_up = true;
-    if (!HasHope(info.role)) {
+    // Ranks are of no use without one another.
+    if (info.role == ProcessRole::kTrainer || !HasHope(info.role)) {
       Finish(EndedWith(exit, {ExitCode::kEnvironment}) ? ExitCode::kEnvironment : ExitCode::kPeerLost,
              fmt::format("{} died {} times in a row without progress (last: {})", info.name, state.restarts_in_row + 1,
                          exit.ToString()),

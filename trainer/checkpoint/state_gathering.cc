@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/failpoint.h"
 #include "base/status_macros.h"
 #include "model/tensor_parallel.h"
 #include "trainer/optimizer/element_storage.h"
@@ -185,6 +186,7 @@ absl::StatusOr<BasicTrainingState<Real>> GatherWholeState(const ModelShape& mode
   LEEWAY_RETURN_IF_ERROR(GatherWholeParameters(model, mesh, own, &whole.parameters));
   Contribution<Real> contribution = OwnContribution(model, mesh, own);
   Communicator* const world = mesh.world();
+  LEEWAY_FAILPOINT("trainer_in_gathering");
   if (world->rank() > 0) {
     const int64_t sizes[] = {static_cast<int64_t>(contribution.places.size()),
                              static_cast<int64_t>(contribution.arrays.size()),
@@ -193,6 +195,7 @@ absl::StatusOr<BasicTrainingState<Real>> GatherWholeState(const ModelShape& mode
     LEEWAY_RETURN_IF_ERROR(world->Send(DType::kI64, contribution.places.data(), sizes[0], 0));
     LEEWAY_RETURN_IF_ERROR(world->Send(DType::kU8, contribution.arrays.data(), sizes[1], 0));
     LEEWAY_RETURN_IF_ERROR(world->Send(kTypeOf<Real>, contribution.values.data(), sizes[2], 0));
+    LEEWAY_FAILPOINT("trainer_after_gathering");
     return BasicTrainingState<Real>();
   }
   const std::vector<ParameterInfo> layout = ParameterLayout(model);
@@ -209,6 +212,7 @@ absl::StatusOr<BasicTrainingState<Real>> GatherWholeState(const ModelShape& mode
     LEEWAY_RETURN_IF_ERROR(world->Receive(kTypeOf<Real>, contribution.values.data(), sizes[2], rank));
     Take(layout, contribution, &whole);
   }
+  LEEWAY_FAILPOINT("trainer_after_gathering");
   return whole;
 }
 
