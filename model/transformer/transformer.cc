@@ -214,6 +214,24 @@ void Transformer<Real>::StreamParameters(ParameterStream<Real>* stream) {
 }
 
 template <typename Real>
+int64_t Transformer<Real>::weight_bytes() const {
+  const State& s = *state_;
+  int64_t values = s.embedding.capacity() + s.norms.capacity() + s.qkv_biases.capacity() + s.head_norms.capacity();
+  const auto add = [&values](const std::vector<internal::LayerMatrices<Real>>& matrices) {
+    for (const internal::LayerMatrices<Real>& m : matrices) {
+      for (const PackedMatrix<Real>* matrix : {&m.qkv, &m.output, &m.gate_up, &m.down}) {
+        values += matrix->padded_outputs() * matrix->depth();
+      }
+    }
+  };
+  add(s.layers);
+  add(s.transposed);
+  for (const PackedMatrix<Real>& matrix : s.head) values += matrix.padded_outputs() * matrix.depth();
+  for (const PackedMatrix<Real>& matrix : s.head_transposed) values += matrix.padded_outputs() * matrix.depth();
+  return values * static_cast<int64_t>(sizeof(Real));
+}
+
+template <typename Real>
 int64_t Transformer<Real>::kept_bytes() const {
   return state_->kept_bytes;
 }

@@ -128,6 +128,8 @@ class Transformer {
 
   // Bytes that the last Score with keep_activations keeps for Backward (ActivationBytes says them beforehand).
   int64_t kept_bytes() const;
+  // Bytes of the weights as they are held for the passes done so far (PackedWeightBytes).
+  int64_t weight_bytes() const;
 
  private:
   struct State;

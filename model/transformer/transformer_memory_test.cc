@@ -9,7 +9,7 @@
 #include "collective/in_process/run_ranks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/activation_bytes.h"
+#include "model/memory.h"
 #include "model/random_case.h"
 #include "model/transformer/transformer.h"
 
@@ -50,6 +50,8 @@ struct Outcome {
   PositionScores<float> scores;
   std::vector<float> gradients;
   int64_t kept_bytes = 0;
+  int64_t weight_bytes_forward = 0;
+  int64_t weight_bytes = 0;
 };
 
 const std::vector<int64_t> kLengths = {5, 0, 33, 1, 16};
@@ -106,6 +108,7 @@ absl::StatusOr<Outcome> Compute(const ModelShape& shape, absl::Span<const float>
   Outcome outcome;
   LEEWAY_RETURN_IF_ERROR(model.Score(sequences, positions, {}, true, &outcome.scores));
   outcome.kept_bytes = model.kept_bytes();
+  outcome.weight_bytes_forward = model.weight_bytes();
   std::vector<float> for_logprobs, for_entropies;
   for (size_t i = 0; i < positions.size(); ++i) {
     for_logprobs.push_back(0.1f * static_cast<float>(i % 7) - 0.3f);
@@ -118,6 +121,7 @@ absl::StatusOr<Outcome> Compute(const ModelShape& shape, absl::Span<const float>
     outcome.gradients.assign(flat.size(), 0.0f);
     LEEWAY_RETURN_IF_ERROR(model.Backward(for_logprobs, for_entropies, absl::MakeSpan(outcome.gradients)));
   }
+  outcome.weight_bytes = model.weight_bytes();
   return outcome;
 }
 
@@ -131,6 +135,8 @@ TEST(RecomputeTest, ChangesNoBitAndKeepsWhatTheFormulaSays) {
       EXPECT_TRUE(SameBits(outcome->scores.logprobs, expected.scores.logprobs));
       EXPECT_TRUE(SameBits(outcome->gradients, expected.gradients));
       EXPECT_EQ(outcome->kept_bytes, ActivationBytes(shape, {}, recompute, kLengths, sizeof(float)));
+      EXPECT_EQ(outcome->weight_bytes_forward, PackedWeightBytes(shape, {}, false, false, sizeof(float)));
+      EXPECT_EQ(outcome->weight_bytes, PackedWeightBytes(shape, {}, false, true, sizeof(float)));
     }
   }
 }
@@ -183,6 +189,7 @@ TEST(StreamTest, StreamedUnitsGiveTheSameBits) {
         ASSERT_TRUE(outcome.ok()) << outcome.status();
         EXPECT_TRUE(SameBits(outcome->scores.logprobs, expected.scores.logprobs));
         EXPECT_TRUE(SameBits(outcome->scores.entropies, expected.scores.entropies));
+        EXPECT_EQ(outcome->weight_bytes, PackedWeightBytes(shape, {}, true, true, sizeof(float)));
         EXPECT_TRUE(SameBits(outcome->gradients, expected.gradients));
         // Embedding and head are not needed a second time.
         EXPECT_THAT(units.acquired, ElementsAre(0, 1, 2, 3, 4, 5, 4, 3, 2, 1));

@@ -1,4 +1,4 @@
-#include "model/activation_bytes.h"
+#include "model/memory.h"
 
 #include "model/kernels/kernels.h"
 #include "model/tensor_parallel.h"
@@ -27,6 +27,27 @@ int64_t ActivationBytes(const ModelShape& shape, const TensorRank& rank, Recompu
   const int64_t values = rows * hidden + shape.layers * own_rows * hidden + inside_layers * inside +
                          wide_layers * rows * 2 * RoundUpToPanel(shard.intermediate);
   return values * real_bytes;
+}
+
+int64_t PackedWeightBytes(const ModelShape& shape, const TensorRank& rank, bool is_streamed, bool backward,
+                          int64_t real_bytes) {
+  const ModelShape shard = TensorShard(shape, rank.rank, rank.size);
+  const int64_t hidden = RoundUpToPanel(shape.hidden);
+  const int64_t head = RoundUpToPanel(shape.head_dim);
+  const int64_t intermediate = RoundUpToPanel(shard.intermediate);
+  const int64_t vocabulary = RoundUpToPanel(shard.vocabulary);
+  const int64_t query = shard.heads * head;
+  const int64_t qkv = query + 2 * shard.key_value_heads * head;
+  // Outputs are padded, the depth is not; transposed it is the other way round.
+  int64_t layer = qkv * shape.hidden + hidden * query + 2 * intermediate * shape.hidden + hidden * shard.intermediate;
+  int64_t others = vocabulary * shape.hidden + hidden;
+  if (backward) {
+    layer += hidden * qkv + query * hidden + hidden * 2 * intermediate + intermediate * hidden;
+    others += hidden * vocabulary;
+  }
+  layer += 2 * hidden + (shape.has_qkv_bias() ? qkv : 0) + (shape.has_qk_norm() ? 2 * head : 0);
+  if (!is_streamed) others += shard.vocabulary * shape.hidden;
+  return ((is_streamed ? 1 : shape.layers) * layer + others) * real_bytes;
 }
 
 }  // namespace leeway

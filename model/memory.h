@@ -1,5 +1,7 @@
-#ifndef LEEWAY_MODEL_ACTIVATION_BYTES_H_
-#define LEEWAY_MODEL_ACTIVATION_BYTES_H_
+#ifndef LEEWAY_MODEL_MEMORY_H_
+#define LEEWAY_MODEL_MEMORY_H_
+
+// What a Transformer holds, said before it is made: the terms of `leeway check`. Tests compare with what it allocates.
 
 #include <cstdint>
 
@@ -30,6 +32,12 @@ struct TensorRank {
 int64_t ActivationBytes(const ModelShape& shape, const TensorRank& rank, Recompute recompute,
                         absl::Span<const int64_t> lengths, int64_t real_bytes);
 
+// Bytes of the weights as the kernels read them, beside the parameters in flat order: every matrix packed, with
+// `backward` once more transposed, and the norms; the embedding's rows too unless the parameters are streamed, when
+// only one layer is there at a time.
+int64_t PackedWeightBytes(const ModelShape& shape, const TensorRank& rank, bool is_streamed, bool backward,
+                          int64_t real_bytes);
+
 }  // namespace leeway
 
-#endif  // LEEWAY_MODEL_ACTIVATION_BYTES_H_
+#endif  // LEEWAY_MODEL_MEMORY_H_
