@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -64,6 +65,13 @@ absl::StatusOr<std::string> FileRendezvousStore::Get(const std::string& key, con
     std::this_thread::sleep_for(absl::ToChronoNanoseconds(std::min(pause, deadline.Remaining())));
     pause = std::min(2 * pause, absl::Milliseconds(20));
   }
+}
+
+void FileRendezvousStore::Clear() {
+  FileSystem* files = RealFileSystem();
+  const absl::StatusOr<std::vector<std::string>> names = files->ListDirectory(directory_);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) (void)files->RemoveAll(JoinPath(directory_, name));
 }
 
 }  // namespace leeway

@@ -18,6 +18,9 @@ class FileRendezvousStore final : public RendezvousStore {
   absl::StatusOr<std::string> SetOnce(const std::string& key, const std::string& value,
                                       const Deadline& deadline) override;
   absl::StatusOr<std::string> Get(const std::string& key, const Deadline& deadline) override;
+  // Removes all keys, and what writers that died in the middle left: when all ranks have met. What can not be removed
+  // stays.
+  void Clear();
 
  private:
   std::string PathOf(const std::string& key) const;

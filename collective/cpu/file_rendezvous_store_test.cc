@@ -63,6 +63,16 @@ TEST_F(FileRendezvousStoreTest, KeysAreNoPaths) {
   EXPECT_EQ(RealFileSystem()->ListDirectory(directory_).value().size(), keys.size());
 }
 
+TEST_F(FileRendezvousStoreTest, OnceClearedEveryKeyIsNew) {
+  FileRendezvousStore store(directory_);
+  store.Clear();  // nothing is there yet
+  EXPECT_EQ(store.SetOnce("none.0/rank/0", "first start", Now()).value(), "first start");
+  ASSERT_TRUE(RealFileSystem()->AppendToFile(directory_ + "/none%2e0%2frank%2f1.123.1", "a writer died").ok());
+  store.Clear();
+  EXPECT_TRUE(RealFileSystem()->ListDirectory(directory_).value().empty());
+  EXPECT_EQ(store.SetOnce("none.0/rank/0", "second start", Now()).value(), "second start");
+}
+
 TEST_F(FileRendezvousStoreTest, AnUnusableDirectoryIsNamed) {
   ASSERT_TRUE(RealFileSystem()->WriteFileAtomically(directory_, "a file").ok());
   FileRendezvousStore store(directory_);

@@ -167,7 +167,7 @@ void AddTrainerKeys(Table& t) {
       .Doc("What data-parallel ranks keep only a part of: nothing (0), optimizer state (1), gradients too (2), parameters too (3)."));
   t.push_back(String("trainer.recompute", "none").OneOf({"none", "selective", "full"}).ReadBy("trainer")
       .Doc("Activations that the backward pass computes again instead of keeping them: none, the widest rows, whole layers."));
-  t.push_back(Real("trainer.rank_timeout", 60).Above(0).Unit("seconds").ReadBy("trainer, launcher")
+  t.push_back(Real("trainer.rank_timeout", 60).Above(0).Unit("seconds").ReadBy("trainer")
       .Doc("A rank that does not take part in an operation of the others for so long is lost, and all start again from the newest checkpoint."));
   t.push_back(String("trainer.interface", "").ReadBy("trainer")
       .Doc("Network interface over which ranks on several machines talk (eth0); empty = this machine alone."));

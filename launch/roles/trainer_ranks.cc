@@ -38,8 +38,19 @@ absl::StatusOr<TrainerRanks> JoinTrainerRanks(const Config& config, const RunPat
   options.name = "trainer";
   options.generation = environment.attempt;
   LEEWAY_FAILPOINT("trainer_before_join");
-  LEEWAY_ASSIGN_OR_RETURN(ranks.world, CreateGlooCommunicator(options));
+  absl::StatusOr<std::unique_ptr<Communicator>> world = CreateGlooCommunicator(options);
+  if (absl::IsAlreadyExists(world.status())) {
+    return absl::AlreadyExistsError(fmt::format(
+        "{}; if it has died while the ranks met, remove {} and start all of them again, or give every start another "
+        "name (torchrun --rdzv-id)",
+        std::string(world.status().message()), paths.rendezvous()));
+  }
+  LEEWAY_RETURN_IF_ERROR(world.status());
+  ranks.world = *std::move(world);
   LEEWAY_FAILPOINT("trainer_after_join");
+  // All have met: what they told each other is of no more use, and a later start may bear the same name.
+  LEEWAY_RETURN_IF_ERROR(ranks.world->Barrier());
+  if (environment.rank == 0) ranks.store->Clear();
   LEEWAY_ASSIGN_OR_RETURN(ranks.commands, ranks.world->Split(0, "commands"));
   return ranks;
 }

@@ -7,6 +7,7 @@ Every case goes through `leeway check` and `leeway train`, which must say the sa
 
 import hashlib
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -53,6 +54,8 @@ BROKEN = [
     ("correction without its objective", TASK + '[objective]\nname = "ppo_clip"\ncorrection = "tis"\n', "5:14", "objective.correction", ["decoupled"]),
     ("more updates than groups", TASK + "[trainer]\nupdates_per_step = 17\n", "4:20", "trainer.updates_per_step", ["17 updates"]),
     ("groups of one", TASK + "[trainer]\ngroup_size = 1\n", "4:14", "trainer.group_size", ["nothing would be learnt"]),
+    ("ranks that are no mesh", TASK + "[trainer]\nranks = 3\ntensor_parallel = 2\n", "4:9", "trainer.ranks", ["not a multiple of trainer.tensor_parallel = 2", "use 2 or 4"]),
+    ("more ranks than heads", TASK + "[model]\nheads = 2\n[trainer]\nranks = 4\ntensor_parallel = 4\n", "7:19", "trainer.tensor_parallel", ["can not share model.heads = 2"]),
     ("latency of no form", TASK + 'latency = "20ms"\n', "3:11", "task.latency", ["lognormal(median=20ms"]),
     ("faults of no form", TASK + 'faults = "often"\n', "3:10", "task.faults", ["faults(fail=0.01, hang=0.001)"]),
     ("faults above one", TASK + 'faults = "faults(fail=0.7, hang=0.7)"\n', "3:10", "task.faults", ["1"]),
@@ -180,6 +183,26 @@ def questions():
         refuse(folder, [file], [(f"{file}:3:8", "task.file", ["holds no question"])], "no questions")
 
 
+def ranks_alone():
+    """`leeway trainer` that is not one of so many ranks as the configuration says: what to start it with, and nothing is left."""
+    with lw.Workspace("bad-input") as folder:
+        file = write(folder, TASK)
+        before = traces(folder)
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "OMPI_", "PMI_", "TORCHELASTIC_")) and name not in ("RANK", "WORLD_SIZE")}
+        for ranks, variables, words in [
+            (4, {}, ["trainer.ranks = 4", "started alone", "`leeway train`", "torchrun, srun or mpirun"]),
+            (4, {"RANK": "0", "WORLD_SIZE": "2"}, ["trainer.ranks = 4", "torchrun started 2 processes"]),
+            (2, {"RANK": "2", "WORLD_SIZE": "2"}, ["RANK=2 is not below WORLD_SIZE=2"]),
+            (2, {"RANK": "0"}, ["WORLD_SIZE is missing beside RANK=0"]),
+        ]:
+            result = subprocess.run([lw.program(), "trainer", file, f"trainer.ranks={ranks}", f"run.directory={folder}/runs"],
+                                    env={**plain, **variables}, capture_output=True, text=True, timeout=60, check=False)
+            assert result.returncode == 2, f"{variables}: exit code {result.returncode}\n{result.stdout}{result.stderr}"
+            for word in words:
+                assert word in result.stderr, f"{variables}: expected '{word}'\n{result.stderr}"
+            assert traces(folder) == before, sorted(traces(folder) ^ before)
+
+
 def busy_ports():
     """Ports that somebody listens on, named with the key that wants them."""
     with lw.Workspace("bad-input") as folder, socket.socket() as listener:
@@ -289,6 +312,7 @@ lw.main({
     "all_errors_at_once": all_errors_at_once,
     "files_and_overrides": files_and_overrides,
     "questions": questions,
+    "ranks_alone": ranks_alone,
     "busy_ports": busy_ports,
     "unfinished_run": unfinished_run,
     "initial_weights": initial_weights,

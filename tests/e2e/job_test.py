@@ -1,13 +1,15 @@
-"""Whole jobs with a tiny model: does it learn, is synchronous equal to asynchronous at S = 0, does the staleness bound hold, does it resume, and
-what does an environment cost that hangs.
+"""Whole jobs with a tiny model: does it learn, is synchronous equal to asynchronous at S = 0, does the staleness bound hold, does it resume, do
+several trainer ranks do what one does, and what does an environment cost that hangs.
 
 Usage: job_test.py [test …]
 """
 
+import math
 import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -136,6 +138,55 @@ def resumes():
             assert lw.checkpoint_digests(again.checkpoint(40)) == lw.checkpoint_digests(calm.checkpoint(40)), f"{name} differs"
 
 
+def ranks():
+    """2 x 2 ranks: what the workers recorded is what the ranks compute, to the bit; the checkpoint is like one rank's, and evaluates like it."""
+    with lw.Workspace("ranks") as folder:
+        common = ["trainer.steps=20", "trainer.groups_per_step=16", "checkpoint.every=10", "eval.every=0", "staleness.budget=0"]
+        one = lw.Job("sort5.toml", folder, "one", common).run(timeout=200)
+        four = lw.Job("sort5.toml", folder, "four", [*common, "trainer.ranks=4", "trainer.tensor_parallel=2"]).run(timeout=200)
+        lw.check_states_partition_time(four)
+        lines, expected = four.metrics(), one.metrics()
+        lw.check_conservation(lines)
+        assert [line["step"] for line in lines if line["step"] >= 1] == list(range(1, 21))
+        for line in lines:
+            # At lag 0 every ratio of new to recorded probability is 1: the ranks' log-probabilities are the workers' one process's.
+            if line["step"] >= 1:
+                assert (line["staleness/max"], line["mismatch/ratio_max"], line["mismatch/k1"], line["mismatch/k3"]) == (0, 1, 0, 0), line
+        # Both began from the same weights, so the first batch is the same.
+        first = [next(line for line in run if line["step"] == 1) for run in (lines, expected)]
+        for name in ("reward/mean", "tokens/trained", "length/trained_mean"):
+            assert first[0][name] == first[1][name], (name, first)
+        for name in ("policy/entropy", "optimizer/grad_norm"):
+            assert math.isclose(first[0][name], first[1][name], rel_tol=1e-5), (name, first)
+        sizes = [{file.name: file.stat().st_size for file in job.checkpoint(20).iterdir() if file.suffix == ".safetensors"} for job in (four, one)]
+        assert sizes[0] == sizes[1], sizes
+        evaluated = subprocess.run([lw.program(), "eval", str(four.directory)], capture_output=True, text=True, timeout=120, check=False)
+        assert evaluated.returncode == 0 and "step 20 of" in evaluated.stdout, evaluated
+
+
+def ranks_by_hand():
+    """Every process started by hand, the ranks with torchrun's variables and then with Slurm's: the run goes on where it was, and ends."""
+    with lw.Workspace("by-hand") as folder:
+        base = [str(lw.ROOT / "configs" / "tiny.toml"), f"run.directory={folder}", "run.name=run", "trainer.ranks=2", "trainer.zero_stage=3", "checkpoint.every=4",
+                "eval.every=0", "trainer.rank_timeout=10"]
+        for start, (steps, variables) in enumerate([(8, lambda rank: {"RANK": str(rank), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0"}),
+                                                    (12, lambda rank: {"RANK": str(rank), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0"}),
+                                                    (16, lambda rank: {"SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": str(rank), "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"})]):
+            processes = {}
+            for name, more in [("queue", {}), ("rollout", {}), ("trainer-0", variables(0)), ("trainer-1", variables(1))]:
+                with open(f"{folder}/{name}-{start}.output", "wb") as output:
+                    processes[name] = subprocess.Popen([lw.program(), name.split("-")[0], *base, f"trainer.steps={steps}"], env={**os.environ, **more},
+                                                       stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+                lw.Job.started.append(processes[name])
+            for rank in (0, 1):
+                code = processes[f"trainer-{rank}"].wait(60)
+                assert code == 0, f"start {start}, rank {rank}: exit code {code}\n" + pathlib.Path(f"{folder}/trainer-{rank}-{start}.output").read_text()
+            for name in ("rollout", "queue"):
+                processes[name].send_signal(signal.SIGTERM)
+                assert processes[name].wait(30) == 0, pathlib.Path(f"{folder}/{name}-{start}.output").read_text()
+            assert (pathlib.Path(folder) / "run" / "checkpoints" / f"step-{steps}").exists(), sorted((pathlib.Path(folder) / "run" / "checkpoints").iterdir())
+
+
 HANG_NAMED = re.compile(r"sort5: (ticket|evaluation) (\d+) member (\d+) \(issue (\d+), attempt (\d+)\): (reset_timeout|step_timeout): (.*)")
 
 
@@ -185,5 +236,7 @@ lw.main({
     "synchronous_equals_asynchronous": synchronous_equals_asynchronous,
     "staleness_bound": staleness_bound,
     "resumes": resumes,
+    "ranks": ranks,
+    "ranks_by_hand": ranks_by_hand,
     "hung_environment": hung_environment,
 })
