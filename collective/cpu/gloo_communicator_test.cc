@@ -6,6 +6,10 @@
 #include <vector>
 
 #include "collective/cpu/fake_rendezvous_store.h"
+#include "collective/cpu/rank_address.h"
+#include "gloo/transport/context.h"
+#include "gloo/transport/pair.h"
+#include "gloo/transport/tcp/device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -13,6 +17,7 @@ namespace leeway {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // Processes as threads, each with its own connections.
 class GlooCommunicatorTest : public ::testing::Test {
@@ -67,6 +72,27 @@ TEST_F(GlooCommunicatorTest, RanksThatDisagreeOnTheirNumberAreToldSo) {
   const auto results = ConnectAll(impatient);
   EXPECT_EQ(results[0].status(), absl::InvalidArgumentError("data: rank 1 is one of 3 ranks, rank 0 one of 2"));
   EXPECT_EQ(results[1].status(), absl::InvalidArgumentError("data: rank 0 is one of 2 ranks, rank 1 one of 3"));
+}
+
+TEST_F(GlooCommunicatorTest, ARankThatDiesWhileAllMeetIsNamedByAll) {
+  // Rank 2 has said where it is, and is there no more.
+  RankAddresses dead{3, "1/1", {"", "", ""}};
+  {
+    gloo::transport::tcp::attr attributes("127.0.0.1");
+    const std::shared_ptr<gloo::transport::Device> device = gloo::transport::tcp::CreateDevice(attributes);
+    const std::shared_ptr<gloo::transport::Context> context = device->createContext(2, 3);
+    for (int peer = 0; peer < 2; ++peer) {
+      const std::vector<char> address = context->createPair(peer)->address().bytes();
+      dead.addresses[static_cast<size_t>(peer)].assign(address.begin(), address.end());
+    }
+  }
+  ASSERT_TRUE(store_.SetOnce("1/rank/2", dead.Encode(), Deadline::Infinite()).ok());
+  std::vector<GlooOptions> options = {Options(0, 3), Options(1, 3)};
+  for (GlooOptions& of_rank : options) of_rank.rendezvous_timeout = absl::Seconds(1);
+  for (const auto& result : ConnectAll(options)) {
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(result.status().message()), StartsWith("data: rendezvous 1: rank 2 is gone ("));
+  }
 }
 
 TEST_F(GlooCommunicatorTest, AWaitThatTimesOutNamesTheRankOnBothSides) {

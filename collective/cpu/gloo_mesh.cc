@@ -67,11 +67,15 @@ absl::StatusOr<std::shared_ptr<GlooMesh>> GlooMesh::Connect(const GlooOptions& o
   std::shared_ptr<GlooMesh> mesh(new GlooMesh(options));
   if (options.size > 1) {
     IgnoreBrokenPipes();
+    absl::Status status;
     try {
-      LEEWAY_RETURN_IF_ERROR(mesh->ConnectPairs());
+      status = mesh->ConnectPairs();
     } catch (const std::exception& error) {
-      return absl::UnavailableError(absl::StrCat(options.name, ": rank ", options.rank, ": ", error.what()));
+      status = absl::UnavailableError(absl::StrCat(options.name, ": rank ", options.rank, ": ", error.what()));
     }
+    // The others will miss this rank in turn, and shall name who was missing first. Its connections close afterwards.
+    if (absl::IsUnavailable(status)) status = mesh->Agree(status);
+    LEEWAY_RETURN_IF_ERROR(status);
   }
   mesh->StartThreads();
   return mesh;
@@ -128,10 +132,15 @@ absl::Status GlooMesh::ConnectPairs() {
   for (int peer = 0; peer < options_.size; ++peer) {
     if (peer == options_.rank) continue;
     const size_t p = static_cast<size_t>(peer);
-    context_->getPair(peer)->connect(std::vector<char>(addresses[p].begin(), addresses[p].end()));
     farewells_in_[p] = context_->createUnboundBuffer(&farewell_bytes_[2 * p], 1);
     farewells_out_[p] = context_->createUnboundBuffer(&farewell_bytes_[2 * p + 1], 1);
-    farewells_in_[p]->recv(peer, kFarewellSlot);
+    try {
+      context_->getPair(peer)->connect(std::vector<char>(addresses[p].begin(), addresses[p].end()));
+      farewells_in_[p]->recv(peer, kFarewellSlot);
+    } catch (const std::exception& error) {
+      return absl::UnavailableError(absl::StrCat(options_.name, ": rendezvous ", options_.generation, ": rank ", peer,
+                                                 " is gone (", error.what(), ")"));
+    }
   }
   return absl::OkStatus();
 }
@@ -236,13 +245,17 @@ void GlooMesh::MonitorLoop() {
   }
 }
 
+absl::Status GlooMesh::Agree(const absl::Status& cause) {
+  const absl::StatusOr<std::string> held =
+      options_.store->SetOnce(FailureKey(), EncodeFailure(cause), Deadline::After(kStoreTimeout));
+  return held.ok() ? DecodeFailure(*held) : cause;
+}
+
 void GlooMesh::EndAll(const absl::Status& cause) {
   absl::Status agreed = cause;
   if (options_.size > 1) {
     // Before any connection closes: who sees that one finds the reason.
-    const absl::StatusOr<std::string> held =
-        options_.store->SetOnce(FailureKey(), EncodeFailure(cause), Deadline::After(kStoreTimeout));
-    if (held.ok()) agreed = DecodeFailure(*held);
+    agreed = Agree(cause);
     for (int peer = 0; peer < options_.size; ++peer) {
       if (peer != options_.rank) context_->getPair(peer)->close();
     }

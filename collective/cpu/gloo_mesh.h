@@ -113,6 +113,8 @@ class GlooMesh {
   void MonitorLoop() LEEWAY_EXCLUDES(mutex_);
   void WatcherLoop() LEEWAY_EXCLUDES(mutex_);
   void SayFarewell() LEEWAY_EXCLUDES(mutex_);
+  // Publishes the cause unless another rank was first; the failure of all ranks. Blocks on the store.
+  absl::Status Agree(const absl::Status& cause);
   // Publishes the cause, closes everything. Monitor only.
   void EndAll(const absl::Status& cause) LEEWAY_EXCLUDES(mutex_);
   static void AbortWaits(const Active& active);
