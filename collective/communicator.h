@@ -13,7 +13,7 @@
 // Failure: an operation that is not over within the communicator's timeout, or whose peer is gone, fails on every rank
 // that waits for it with the same code and a message that names operation, its number and the missing ranks
 // (DEADLINE_EXCEEDED, UNAVAILABLE), or the reason given to Abort (ABORTED). Ranks that call different operations get
-// FAILED_PRECONDITION, which names both; arguments that cannot be meant, INVALID_ARGUMENT, on all ranks. A failed
+// INTERNAL, which names both; arguments that cannot be meant, INVALID_ARGUMENT, on all ranks. A failed
 // communicator stays failed: every later call returns the first error at once. Communicators that come from one another
 // by Split fail together, so that no rank is left waiting in another one of them. Buffers hold nothing useful after a
 // failure.

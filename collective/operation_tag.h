@@ -50,10 +50,10 @@ absl::Status MissingRanksError(absl::string_view group, const OperationTag& tag,
 // UNAVAILABLE: "…: rank 2 is gone (reason)"; no parenthesis for an empty reason.
 absl::Status LostRanksError(absl::string_view group, const OperationTag& tag, absl::Span<const int> ranks,
                             absl::string_view reason);
-// FAILED_PRECONDITION: "data: rank 0 calls all_reduce #12 (…), but rank 2 calls barrier #12".
+// INTERNAL: "data: rank 0 calls all_reduce #12 (…), but rank 2 calls barrier #12".
 absl::Status MismatchError(absl::string_view group, int rank, const OperationTag& tag, int other_rank,
                            const OperationTag& other_tag);
-// FAILED_PRECONDITION: the tags agree, but `rank` sends `sent` bytes of which `other_rank` expects `expected`.
+// INTERNAL: the tags agree, but `rank` sends `sent` bytes of which `other_rank` expects `expected`.
 absl::Status SizeMismatchError(absl::string_view group, const OperationTag& tag, int rank, int64_t sent, int other_rank,
                                int64_t expected);
 // ABORTED: "data: aborted by rank 1: reason".

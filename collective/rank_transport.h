@@ -36,12 +36,12 @@ class RankTransport {
   virtual int root_rank() const = 0;
 
   // Sends outgoing[r] to every rank r and fills incoming[r] from it; both have size() entries, the own ones empty. All
-  // ranks call it with equal tags and sizes that fit, else FAILED_PRECONDITION. Returns when the caller may reuse all
+  // ranks call it with equal tags and sizes that fit, else INTERNAL. Returns when the caller may reuse all
   // memory, also after an error.
   virtual absl::Status Exchange(const OperationTag& tag, const Deadline& deadline,
                                 absl::Span<const ConstBytes> outgoing, absl::Span<const MutableBytes> incoming) = 0;
 
-  // The tags of a pair differ in their kind only, else FAILED_PRECONDITION.
+  // The tags of a pair differ in their kind only, else INTERNAL.
   virtual absl::Status Send(const OperationTag& tag, const Deadline& deadline, ConstBytes message, int peer) = 0;
   virtual absl::Status Receive(const OperationTag& tag, const Deadline& deadline, MutableBytes message, int peer) = 0;
 

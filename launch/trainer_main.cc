@@ -22,6 +22,7 @@ absl::Status RunFollower(const TrainerOptions& options, const TrainerRanks& rank
   SetThreadClass("compute");
   LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Mesh> mesh, Mesh::Create(options.mesh, ranks.world.get()));
   LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Learner> learner, Learner::Create(options, mesh.get(), parallel));
+  LEEWAY_RETURN_IF_ERROR(learner->MeasurePeak().status());
   return FollowLeader(learner.get(), ranks.commands.get(), [](uint64_t step) { LEEWAY_LOG_DEBUG("step {}", step); });
 }
 

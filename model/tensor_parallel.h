@@ -22,7 +22,7 @@ namespace leeway {
 // The ranks that compute one model together. Without a communicator, or with one of size 1: the whole model is here.
 struct TensorParallel {
   Communicator* ranks = nullptr;  // outlives the Transformer, which is its only caller during a call
-  // Norms and residuals work on 1/size of the rows: less memory, the same volume forward, a third more backward.
+  // Norms and residuals work on 1/size of the rows: less memory, the same volume forward, half more backward.
   bool sequence = false;
 };
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/failpoint.h"
 #include "base/status_macros.h"
+#include "model/compute_peak.h"
 #include "trainer/checkpoint/state_gathering.h"
 #include "trainer/optimizer/global_norm.h"
 
@@ -21,7 +22,7 @@ absl::StatusOr<std::unique_ptr<BasicLearner<Real>>> BasicLearner<Real>::Create(c
       std::unique_ptr<ShardedState<Real>> state,
       ShardedState<Real>::Create(options.model, options.sharding, options.optimizer, mesh, parallel));
   auto learner = absl::WrapUnique(new BasicLearner(options, mesh, parallel, std::move(state)));
-  LEEWAY_RETURN_IF_ERROR(learner->ParametersChanged());
+  learner->UpdateModel();
   return learner;
 }
 
@@ -31,6 +32,7 @@ BasicLearner<Real>::BasicLearner(const TrainerOptions& options, const Mesh* mesh
     : options_(options),
       layout_(ParameterLayout(options.model)),
       mesh_(mesh),
+      parallel_(parallel),
       state_(std::move(state)),
       model_(options.model, parallel,
              {.tensor_parallel = {.ranks = mesh->tensor(), .sequence = options.sequence_parallel},
@@ -47,7 +49,8 @@ absl::Status BasicLearner<Real>::Restore(const BasicTrainingState<Real>& state) 
   }
   LEEWAY_FAILPOINT("trainer_at_restore");
   LEEWAY_RETURN_IF_ERROR(SetOwnState(options_.model, *mesh_, state, state_.get()));
-  return ParametersChanged();
+  UpdateModel();
+  return GatherParameters();
 }
 
 template <typename Real>
@@ -63,16 +66,28 @@ absl::StatusOr<BasicTrainingState<Real>> BasicLearner<Real>::GatherState() {
 }
 
 template <typename Real>
-absl::Status BasicLearner<Real>::ParametersChanged() {
+void BasicLearner<Real>::UpdateModel() {
   const absl::Span<const Real> flat = state_->FlatParameters();
   if (!flat.empty()) model_.SetParameters(flat);
-  if (mesh_->shape().tensor == 1 && !flat.empty()) {
-    parameters_ = flat;
+}
+
+template <typename Real>
+absl::Status BasicLearner<Real>::GatherParameters() {
+  if (mesh_->shape().tensor == 1 && !state_->FlatParameters().empty()) {
+    if (mesh_->world()->rank() == 0) parameters_ = state_->FlatParameters();
     return absl::OkStatus();
   }
   LEEWAY_RETURN_IF_ERROR(GatherWholeParameters(options_.model, *mesh_, state_.get(), &whole_));
   parameters_ = whole_;
   return absl::OkStatus();
+}
+
+template <typename Real>
+absl::StatusOr<double> BasicLearner<Real>::MeasurePeak() {
+  LEEWAY_RETURN_IF_ERROR(mesh_->world()->Barrier());
+  double peak = MeasureComputePeak(parallel_);
+  LEEWAY_RETURN_IF_ERROR(mesh_->world()->AllReduce(ReduceOp::kSum, DType::kF64, &peak, 1));
+  return peak;
 }
 
 template <typename Real>
@@ -140,9 +155,10 @@ absl::Status BasicLearner<Real>::Train(uint64_t step, const LeasedBatch& leased,
   }
   if (!report->is_finite && report->updates > 0) {
     LEEWAY_RETURN_IF_ERROR(state_->Restore(before));
-    LEEWAY_RETURN_IF_ERROR(ParametersChanged());
+    UpdateModel();
     report->updates = 0;
   }
+  if (report->updates > 0) LEEWAY_RETURN_IF_ERROR(GatherParameters());
   report->mismatch = ComputeMismatch(batch_, prox_);
   return absl::OkStatus();
 }
@@ -185,7 +201,7 @@ absl::StatusOr<bool> BasicLearner<Real>::Update(const UpdateRange& range, bool i
   if (range.normaliser.tokens == 0) return true;
   LEEWAY_FAILPOINT("trainer_before_optimizer");
   LEEWAY_RETURN_IF_ERROR(state_->Step(report->learning_rate, ClipScale(norm, options_.optimizer.max_grad_norm)));
-  LEEWAY_RETURN_IF_ERROR(ParametersChanged());
+  UpdateModel();
   ++report->updates;
   LEEWAY_FAILPOINT("trainer_after_optimizer");
   return true;

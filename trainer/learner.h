@@ -65,10 +65,16 @@ class BasicLearner {
   // communicators'.
   absl::Status Train(uint64_t step, const LeasedBatch& leased, StepReport* report);
 
-  // The whole model as it computes; the same on all ranks. Valid until the next call.
+  // The whole model as it computes, on rank 0 of the mesh; nothing elsewhere. Valid until the next call.
   absl::Span<const Real> parameters() const { return parameters_; }
+  // Floating-point operations a second that the processors of all ranks can do at the same time at most; the same on
+  // all ranks (model/compute_peak.h).
+  absl::StatusOr<double> MeasurePeak();
   // The whole state, on rank 0 of the mesh; nothing elsewhere.
   absl::StatusOr<BasicTrainingState<Real>> GatherState();
+
+  // Ends what the ranks of the mesh are doing together, with this reason. Any thread.
+  void Abort(absl::string_view reason) { mesh_->world()->Abort(reason); }
 
   const std::vector<ParameterInfo>& layout() const { return layout_; }
   // Of the last Train: the batch, and the log-probabilities at the step's weights before its first update.
@@ -84,12 +90,15 @@ class BasicLearner {
   // Sums over the data-parallel ranks, in double and in the communicator's order.
   absl::Status SumOverData(absl::Span<double> values);
   absl::Status SumOverData(ObjectiveSums* sums);
-  // Everybody sees the state's parameters: the model here, and parameters().
-  absl::Status ParametersChanged();
+  // The model computes with the state's parameters from here on.
+  void UpdateModel();
+  // parameters() are the state's from here on.
+  absl::Status GatherParameters();
 
   const TrainerOptions options_;
   const std::vector<ParameterInfo> layout_;
   const Mesh* const mesh_;
+  ParallelFor* const parallel_;
   const std::unique_ptr<ShardedState<Real>> state_;
   Transformer<Real> model_;
   GradientPass<Real> pass_;

@@ -247,6 +247,68 @@ TEST(LearnerMeshTest, SeveralUpdatesAStepAndFrozenParameters) {
        {"model.layers.0.self_attn.q_proj.weight", "model.norm.weight", "model.embed_tokens.weight"}});
 }
 
+// A batch that is refused, or whose gradient is not finite (half-way through the step's updates, too), changes nothing
+// on any rank; at lag 0 what ranks recompute is what was recorded, to the bit.
+TEST(LearnerMeshTest, WhatMayNotBeTrainedLeavesEveryRankAsItWas) {
+  const ModelShape shape = Shape(false);
+  ParallelFor parallel(1);
+  FakeRollout rollout(shape, &parallel);
+  const std::vector<float> initial = RandomParameters(shape, 74);
+  v1::WeightsVersion weights;
+  weights.set_lineage(1);
+  weights.set_version(1);
+  rollout.SetWeights(weights, initial);
+  const LeasedBatch good = rollout.Batch(1, 4, 3);
+  LeasedBatch mismatched = good;
+  for (float& logprob : *mismatched.groups[2].members[1].mutable_spans(1)->mutable_logprobs()) logprob = 0.0f;
+  LeasedBatch infinite = good;
+  infinite.groups[3].members[0].mutable_score()->set_reward(1e300);
+  for (const MeshShape mesh_shape : {MeshShape{2, 1}, MeshShape{4, 1}, MeshShape{1, 2}, MeshShape{2, 2}}) {
+    for (const int zero_stage : {0, 1, 2, 3}) {
+      for (const int64_t updates : {1, 2}) {
+        TrainerOptions options;
+        options.model = shape;
+        options.micro_batch_tokens = 40;
+        options.updates_per_step = updates;
+        options.advantage = AdvantageKind::kDrGrpo;
+        options.optimizer = Options(OptimizerKind::kAdamW, 1e-2);
+        options.mesh = mesh_shape;
+        options.sharding.zero_stage = zero_stage;
+        const absl::Status status = RunMesh(mesh_shape, [&](const Mesh& mesh) -> absl::Status {
+          ParallelFor own(1);
+          LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Learner> learner, Learner::Create(options, &mesh, &own));
+          LEEWAY_RETURN_IF_ERROR(learner->Reset(initial));
+          LEEWAY_ASSIGN_OR_RETURN(const TrainingState before, learner->GatherState());
+          StepReport report;
+          LEEWAY_RETURN_IF_ERROR(learner->Train(1, mismatched, &report));
+          EXPECT_EQ(report.refused.size(), 1u);
+          EXPECT_TRUE(!report.refused.empty() && report.refused[0].ticket == 3) << "rank " << mesh.world()->rank();
+          LEEWAY_RETURN_IF_ERROR(learner->Train(1, infinite, &report));
+          EXPECT_FALSE(report.is_finite);
+          EXPECT_EQ(report.updates, 0);
+          LEEWAY_ASSIGN_OR_RETURN(const TrainingState after, learner->GatherState());
+          EXPECT_EQ(after, before) << "zero stage " << zero_stage << ", updates " << updates;
+          LEEWAY_RETURN_IF_ERROR(learner->Train(1, good, &report));
+          EXPECT_TRUE(report.refused.empty() && report.is_finite);
+          EXPECT_EQ(report.updates, updates);
+          EXPECT_EQ(report.mismatch.ratio_max, 1.0);
+          EXPECT_EQ(report.mismatch.k3, 0.0);
+          // Rank 0 has the new weights to publish, nobody else has them whole.
+          EXPECT_EQ(learner->parameters().empty(), mesh.world()->rank() > 0);
+          LEEWAY_ASSIGN_OR_RETURN(const TrainingState trained, learner->GatherState());
+          if (mesh.world()->rank() == 0) {
+            EXPECT_NE(trained, before);
+            EXPECT_TRUE(std::equal(trained.parameters.begin(), trained.parameters.end(), learner->parameters().begin(),
+                                   learner->parameters().end()));
+          }
+          return absl::OkStatus();
+        });
+        EXPECT_TRUE(status.ok()) << status << "; data " << mesh_shape.data << ", tensor " << mesh_shape.tensor;
+      }
+    }
+  }
+}
+
 // A state that one layout has gathered is gone on with by any other.
 TEST(LearnerMeshTest, StatesMoveBetweenLayouts) {
   const ModelShape shape = Shape(true);

@@ -102,6 +102,7 @@ absl::Status LearnerLeader::Restore(const TrainingState& state) {
     v1::LearnerCommand command;
     command.set_kind(v1::LearnerCommand::RESTORE);
     command.set_optimizer_updates(state.updates);
+    command.set_parameter_count(static_cast<int64_t>(state.parameters.size()));
     for (const auto& [name, values] : state.optimizer) {
       v1::LearnerArray* const array = command.add_arrays();
       array->set_name(name);
@@ -111,7 +112,7 @@ absl::Status LearnerLeader::Restore(const TrainingState& state) {
     // A broadcast reads what its root gives.
     LEEWAY_RETURN_IF_ERROR(BroadcastState(commands_, const_cast<TrainingState*>(&state)));
   }
-  return own_->Restore(state);
+  return Remember(own_->Restore(state));
 }
 
 absl::Status LearnerLeader::Reset(std::vector<float> parameters) {
@@ -136,7 +137,7 @@ absl::Status LearnerLeader::Train(uint64_t step, const LeasedBatch& leased, Step
     }
     LEEWAY_RETURN_IF_ERROR(Command(command));
   }
-  return own_->Train(step, leased, report);
+  return Remember(own_->Train(step, leased, report));
 }
 
 absl::StatusOr<TrainingState> LearnerLeader::GatherState() {
@@ -144,7 +145,19 @@ absl::StatusOr<TrainingState> LearnerLeader::GatherState() {
   command.set_kind(v1::LearnerCommand::GATHER_STATE);
   MutexLock lock(&mutex_);
   LEEWAY_RETURN_IF_ERROR(Command(command));
-  return own_->GatherState();
+  absl::StatusOr<TrainingState> state = own_->GatherState();
+  LEEWAY_RETURN_IF_ERROR(Remember(state.status()));
+  return state;
+}
+
+absl::Status LearnerLeader::Remember(const absl::Status& status) {
+  if (status.ok() || is_alone()) return status;
+  // The others are somewhere in the same call, or done with it: nobody has to find out by waiting.
+  has_failed_ = true;
+  const std::string reason = absl::StrCat("rank 0 has failed: ", status.ToString());
+  own_->Abort(reason);
+  commands_->Abort(reason);
+  return status;
 }
 
 absl::Status LearnerLeader::Idle() {
@@ -163,10 +176,12 @@ absl::Status LearnerLeader::Stop(const absl::Status& reason) {
   is_over_ = true;
   changed_.NotifyAll();
   LEEWAY_FAILPOINT("trainer_at_stop");
-  return Command(command);
+  return has_failed_ ? absl::OkStatus() : Command(command);
 }
 
-absl::Status FollowLeader(Learner* own, Communicator* commands, const std::function<void(uint64_t step)>& on_step) {
+namespace {
+
+absl::Status Follow(Learner* own, Communicator* commands, const std::function<void(uint64_t step)>& on_step) {
   while (true) {
     std::string text;
     LEEWAY_FAILPOINT("trainer_before_command");
@@ -180,7 +195,7 @@ absl::Status FollowLeader(Learner* own, Communicator* commands, const std::funct
       case v1::LearnerCommand::RESTORE: {
         TrainingState state;
         state.updates = command.optimizer_updates();
-        state.parameters.resize(own->parameters().size());
+        state.parameters.resize(static_cast<size_t>(command.parameter_count()));
         for (const v1::LearnerArray& array : command.arrays()) {
           state.optimizer[array.name()].resize(static_cast<size_t>(array.element_count()));
         }
@@ -207,6 +222,17 @@ absl::Status FollowLeader(Learner* own, Communicator* commands, const std::funct
         return absl::InternalError(absl::StrCat("rank 0 sent a command of kind ", command.kind()));
     }
   }
+}
+
+}  // namespace
+
+absl::Status FollowLeader(Learner* own, Communicator* commands, const std::function<void(uint64_t step)>& on_step) {
+  const absl::Status status = Follow(own, commands, on_step);
+  if (status.ok()) return status;
+  const std::string reason = absl::StrCat("rank ", commands->rank(), " has failed: ", status.ToString());
+  own->Abort(reason);
+  commands->Abort(reason);
+  return status;
 }
 
 }  // namespace leeway

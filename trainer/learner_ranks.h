@@ -51,6 +51,8 @@ class LearnerLeader {
  private:
   bool is_alone() const { return commands_ == nullptr; }
   absl::Status Command(const v1::LearnerCommand& command) LEEWAY_REQUIRES(mutex_);
+  // Of an own call: if it has failed, all ranks fail with it, at once.
+  absl::Status Remember(const absl::Status& status) LEEWAY_REQUIRES(mutex_);
   void BeatLoop() LEEWAY_EXCLUDES(mutex_);
 
   Learner* const own_;
@@ -63,6 +65,7 @@ class LearnerLeader {
   CondVar changed_;
   Deadline next_beat_ LEEWAY_GUARDED_BY(mutex_);
   bool is_over_ LEEWAY_GUARDED_BY(mutex_) = false;
+  bool has_failed_ LEEWAY_GUARDED_BY(mutex_) = false;
   std::thread beats_;
 };
 

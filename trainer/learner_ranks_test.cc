@@ -1,11 +1,14 @@
 #include "trainer/learner_ranks.h"
 
 #include <atomic>
+#include <memory>
+#include <string>
 #include <thread>
 
 #include "collective/in_process/in_process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "trainer/fake_rollout.h"
 
 namespace leeway {
 namespace {
@@ -14,45 +17,115 @@ using ::testing::HasSubstr;
 
 int64_t CommandsOf(const Communicator& commands) { return commands.counters().of(Collective::kBroadcast).calls / 2; }
 
-TEST(LearnerRanksTest, ALeaderThatIsBusyElsewhereForLongerThanTheTimeoutIsNotTakenForHung) {
-  InProcessGroup group(2, "commands", absl::Seconds(1));
-  const std::unique_ptr<Communicator> leaders = group.Take(0);
-  const std::unique_ptr<Communicator> followers = group.Take(1);
+TrainerOptions Options() {
+  TrainerOptions options;
+  options.model = TinyShape();
+  options.mesh = {.data = 2, .tensor = 1};
+  options.micro_batch_tokens = 64;
+  return options;
+}
+
+// Rank 0 of two, and a thread that follows it.
+class LearnerRanksTest : public ::testing::Test {
+ protected:
+  struct Rank {
+    std::unique_ptr<Communicator> world;
+    std::unique_ptr<Communicator> commands;
+    std::unique_ptr<Mesh> mesh;
+    std::unique_ptr<ParallelFor> parallel;
+    std::unique_ptr<Learner> learner;
+  };
+
+  // Waits of up to `timeout`. The follower makes its learner when the leader makes its own.
+  void Start(absl::Duration timeout) {
+    commands_ = std::make_unique<InProcessGroup>(2, "commands", timeout);
+    follower_ = std::thread([this] {
+      Rank rank = Join(1);
+      followed = FollowLeader(rank.learner.get(), rank.commands.get(), [](uint64_t) {});
+      has_ended = true;
+    });
+    leader = Join(0);
+  }
+  Rank Join(int index) {
+    Rank rank;
+    rank.world = world_.Take(index);
+    rank.commands = commands_->Take(index);
+    rank.mesh = *Mesh::Create(Options().mesh, rank.world.get());
+    rank.parallel = std::make_unique<ParallelFor>(1);
+    rank.learner = *Learner::Create(Options(), rank.mesh.get(), rank.parallel.get());
+    return rank;
+  }
+  void TearDown() override {
+    if (follower_.joinable()) follower_.join();
+  }
+  absl::Status WaitForFollower() {
+    follower_.join();
+    return followed;
+  }
+
+  Rank leader;
   absl::Status followed;
   std::atomic<bool> has_ended = false;
-  std::thread follower([&] {
-    followed = FollowLeader(nullptr, followers.get(), [](uint64_t) {});
-    has_ended = true;
-  });
+
+ private:
+  InProcessGroup world_{2, "trainer", absl::Seconds(60)};
+  std::unique_ptr<InProcessGroup> commands_;
+  std::thread follower_;
+};
+
+TEST_F(LearnerRanksTest, ALeaderThatIsBusyElsewhereForLongerThanTheTimeoutIsNotTakenForHung) {
+  Start(absl::Seconds(1));
   {
-    LearnerLeader leader(nullptr, leaders.get());
+    LearnerLeader lead(leader.learner.get(), leader.commands.get());
     // More than a timeout holds.
-    while (CommandsOf(*leaders) < 6 && !has_ended) std::this_thread::yield();
-    EXPECT_TRUE(leader.Stop(absl::OkStatus()).ok());
+    while (CommandsOf(*leader.commands) < 6 && !has_ended) std::this_thread::yield();
+    EXPECT_TRUE(lead.Stop(absl::OkStatus()).ok());
   }
-  follower.join();
-  EXPECT_TRUE(followed.ok()) << followed;
+  EXPECT_TRUE(WaitForFollower().ok()) << followed;
 }
 
-TEST(LearnerRanksTest, AFollowerThatIsGoneIsNamedByTheNextCall) {
+TEST_F(LearnerRanksTest, AFollowerThatIsGoneIsNamedByTheNextCall) {
   InProcessGroup group(2, "commands", absl::Seconds(60));
-  const std::unique_ptr<Communicator> leaders = group.Take(0);
+  const std::unique_ptr<Communicator> commands = group.Take(0);
   { const std::unique_ptr<Communicator> gone = group.Take(1); }
-  LearnerLeader leader(nullptr, leaders.get());
-  EXPECT_THAT(std::string(leader.Idle().message()), HasSubstr("rank 1"));
-  EXPECT_THAT(std::string(leader.GatherState().status().message()), HasSubstr("rank 1"));
+  Start(absl::Seconds(60));
+  LearnerLeader lead(leader.learner.get(), commands.get());
+  EXPECT_THAT(std::string(lead.Idle().message()), HasSubstr("rank 1"));
+  EXPECT_THAT(std::string(lead.GatherState().status().message()), HasSubstr("rank 1"));
+  leader.commands->Abort("the test is over");
 }
 
-TEST(LearnerRanksTest, FollowersHearHowTheRunEnded) {
-  InProcessGroup group(2, "commands", absl::Seconds(60));
-  const std::unique_ptr<Communicator> leaders = group.Take(0);
-  const std::unique_ptr<Communicator> followers = group.Take(1);
-  absl::Status followed;
-  std::thread follower([&] { followed = FollowLeader(nullptr, followers.get(), [](uint64_t) {}); });
-  EXPECT_TRUE(LearnerLeader(nullptr, leaders.get()).Stop(absl::DataLossError("a bad batch")).ok());
-  follower.join();
-  EXPECT_EQ(followed.code(), absl::StatusCode::kAborted);
+TEST_F(LearnerRanksTest, FollowersHearHowTheRunEnded) {
+  Start(absl::Seconds(60));
+  EXPECT_TRUE(LearnerLeader(leader.learner.get(), leader.commands.get()).Stop(absl::DataLossError("a bad batch")).ok());
+  EXPECT_EQ(WaitForFollower().code(), absl::StatusCode::kAborted);
   EXPECT_THAT(std::string(followed.message()), HasSubstr("a bad batch"));
+}
+
+// What all ranks find out by themselves makes nobody wait for a timeout.
+TEST_F(LearnerRanksTest, AnErrorOfACallEndsAllRanksAtOnce) {
+  Start(absl::InfiniteDuration());
+  LearnerLeader lead(leader.learner.get(), leader.commands.get());
+  TrainingState state;
+  state.parameters = RandomParameters(TinyShape(), 1);
+  state.optimizer["model.norm.weight.momentum"] = std::vector<float>(16);
+  const absl::Status restored = lead.Restore(state);
+  EXPECT_EQ(restored.code(), absl::StatusCode::kInvalidArgument) << restored;
+  EXPECT_TRUE(lead.Stop(restored).ok());
+  EXPECT_FALSE(WaitForFollower().ok());
+}
+
+// What one rank alone finds out ends the call that the others are in, with its reason.
+TEST_F(LearnerRanksTest, AnErrorOfOneRankEndsTheCallThatTheOthersAreIn) {
+  Start(absl::InfiniteDuration());
+  LearnerLeader lead(leader.learner.get(), leader.commands.get());
+  ASSERT_TRUE(lead.Reset(RandomParameters(TinyShape(), 1)).ok());
+  // The follower waits for commands, the leader for the follower: as if it had met an error on the way.
+  std::thread failing([this] { leader.commands->Abort("rank 1 has failed: out of memory"); });
+  failing.join();
+  const absl::Status status = lead.GatherState().status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 has failed: out of memory"));
+  EXPECT_THAT(std::string(WaitForFollower().message()), HasSubstr("rank 1 has failed: out of memory"));
 }
 
 }  // namespace

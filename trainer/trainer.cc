@@ -14,7 +14,6 @@
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "collective/in_process/in_process_group.h"
-#include "model/compute_peak.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/learner.h"
 #include "trainer/learner_ranks.h"
@@ -158,8 +157,7 @@ absl::Status Trainer::Impl::Gather() {
   }
   LEEWAY_ASSIGN_OR_RETURN(mesh_, Mesh::Create(options_.mesh, world));
   LEEWAY_ASSIGN_OR_RETURN(learner_, Learner::Create(options_, mesh_.get(), environment_.parallel));
-  // The other ranks wait meanwhile; they have as many threads.
-  peak_flops_ = static_cast<double>(options_.ranks) * MeasureComputePeak(environment_.parallel);
+  LEEWAY_ASSIGN_OR_RETURN(peak_flops_, learner_->MeasurePeak());
   leader_ = std::make_unique<LearnerLeader>(learner_.get(), environment_.commands);
   return absl::OkStatus();
 }

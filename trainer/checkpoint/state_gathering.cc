@@ -146,7 +146,8 @@ absl::Status SetOwnState(const ModelShape& model, const Mesh& mesh, const BasicT
       CopyOut(rectangles[state.part], found->second.data(), state.values.data());
     }
   }
-  own->set_updates(whole.updates);
+  // What has arrays begins anew without them.
+  own->set_updates(whole.optimizer.empty() && arrays.size() > 1 ? 0 : whole.updates);
   std::vector<Real> shard(TensorShard(model, mesh.tensor_rank(), mesh.shape().tensor).ParameterCount());
   CopyToShard<Real>(TensorShardSlices(model, mesh.tensor_rank(), mesh.shape().tensor), whole.parameters,
                     absl::MakeSpan(shard));
@@ -158,22 +159,40 @@ template <typename Real>
 absl::Status GatherWholeParameters(const ModelShape& model, const Mesh& mesh, ShardedState<Real>* own,
                                    std::vector<Real>* whole) {
   const int tensor = mesh.shape().tensor;
-  std::vector<int64_t> counts;
-  int64_t total = 0;
+  const bool is_first = mesh.world()->rank() == 0;
+  if (is_first) whole->resize(static_cast<size_t>(model.ParameterCount()));
+  // Of each tensor-parallel rank: where its units lie, and what they are in the whole.
+  std::vector<std::vector<ParameterUnit>> units;
+  std::vector<std::vector<ShardSlice>> slices;
   for (int rank = 0; rank < tensor; ++rank) {
-    counts.push_back(TensorShard(model, rank, tensor).ParameterCount());
-    total += counts.back();
+    units.push_back(ParameterUnits(TensorShard(model, rank, tensor)));
+    slices.push_back(TensorShardSlices(model, rank, tensor));
   }
-  whole->resize(static_cast<size_t>(model.ParameterCount()));
-  if (tensor == 1) return own->ExportParameters(absl::MakeSpan(*whole));
-  std::vector<Real> shard(static_cast<size_t>(counts[mesh.tensor_rank()]));
-  LEEWAY_RETURN_IF_ERROR(own->ExportParameters(absl::MakeSpan(shard)));
-  std::vector<Real> shards(static_cast<size_t>(total));
-  LEEWAY_RETURN_IF_ERROR(mesh.tensor()->AllGather(kTypeOf<Real>, shard.data(), counts, shards.data()));
-  absl::Span<const Real> next = shards;
-  for (int rank = 0; rank < tensor; ++rank) {
-    CopyFromShard<Real>(TensorShardSlices(model, rank, tensor), next.first(counts[rank]), absl::MakeSpan(*whole));
-    next.remove_prefix(counts[rank]);
+  const int64_t count = static_cast<int64_t>(units[0].size());
+  std::vector<Real> received;
+  for (int64_t u = 0; u < count; ++u) {
+    // All ranks gather; the first replica hands over.
+    LEEWAY_ASSIGN_OR_RETURN(const absl::Span<const Real> values, own->Acquire(u, u + 1 < count ? u + 1 : -1));
+    if (mesh.data_rank() > 0) continue;
+    if (!is_first) {
+      LEEWAY_RETURN_IF_ERROR(mesh.tensor()->Send(kTypeOf<Real>, values.data(), static_cast<int64_t>(values.size()), 0));
+      continue;
+    }
+    for (int rank = 0; rank < tensor; ++rank) {
+      const ParameterUnit& unit = units[rank][u];
+      const Real* from = values.data();
+      if (rank > 0) {
+        received.resize(static_cast<size_t>(unit.element_count()));
+        LEEWAY_RETURN_IF_ERROR(mesh.tensor()->Receive(kTypeOf<Real>, received.data(), unit.element_count(), rank));
+        from = received.data();
+      }
+      for (ShardSlice slice : slices[rank]) {
+        if (slice.shard_offset < unit.begin || slice.shard_offset >= unit.end) continue;
+        slice.shard_offset -= unit.begin;
+        CopyFromShard<Real>({slice}, absl::MakeConstSpan(from, static_cast<size_t>(unit.element_count())),
+                            absl::MakeSpan(*whole));
+      }
+    }
   }
   return absl::OkStatus();
 }

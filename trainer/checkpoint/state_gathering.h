@@ -21,7 +21,8 @@ template <typename Real>
 absl::Status SetOwnState(const ModelShape& model, const Mesh& mesh, const BasicTrainingState<Real>& whole,
                          ShardedState<Real>* own);
 
-// The whole model's parameters as the ranks compute with them, on all ranks.
+// The whole model's parameters as the ranks compute with them, on rank 0 of the world; `whole` is untouched elsewhere.
+// Unit by unit, so that no other rank needs room for more than one.
 template <typename Real>
 absl::Status GatherWholeParameters(const ModelShape& model, const Mesh& mesh, ShardedState<Real>* own,
                                    std::vector<Real>* whole);
