@@ -5,14 +5,17 @@
 #include <filesystem>
 #include <map>
 
+#include "base/status_macros.h"
 #include "fmt/format.h"
 #include "formats/model_config.h"
 #include "launch/roles/security_options.h"
 #include "launch/roles/task_options.h"
 #include "launch/roles/trainer_role.h"
+#include "model/memory.h"
 #include "model/model_files.h"
 #include "rpc/address.h"
 #include "rpc/listener/listening_socket.h"
+#include "trainer/parallel/sharding_options.h"
 
 namespace leeway {
 namespace {
@@ -27,9 +30,66 @@ std::string HumanBytes(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, bytes < 10 && *unit != 'B' ? 1 : 0, unit);
 }
 
+double BatchEpisodes(const Config& config) {
+  return static_cast<double>(config.GetInteger("trainer.groups_per_step") * config.GetInteger("trainer.group_size"));
+}
+
+// What the first rank of the trainer holds, in bytes; no rank holds more but for roundings.
+struct RankMemory {
+  StateBytes states;
+  int64_t packed_weights = 0;
+  int64_t activations = 0;  // of the largest micro-batch, kept for the backward pass
+  int64_t passing = 0;      // gradients of those rows, on their way
+
+  double Total() const { return static_cast<double>(states.total() + packed_weights + activations + passing); }
+};
+
+// By two small models, since all layers are alike: a model that is far too large has more of them than could be listed.
+absl::StatusOr<StateBytes> StatesOfFirstRank(const TrainerOptions& options) {
+  const auto with_layers = [&options](int64_t layers) {
+    ModelShape shape = options.model;
+    shape.layers = layers;
+    return ExpectedStateBytes(shape, options.mesh, /*world_rank=*/0, options.sharding, options.optimizer.kind,
+                              sizeof(float));
+  };
+  LEEWAY_ASSIGN_OR_RETURN(StateBytes states, with_layers(1));
+  LEEWAY_ASSIGN_OR_RETURN(const StateBytes two, with_layers(2));
+  const int64_t more = options.model.layers - 1;
+  states.parameters += more * (two.parameters - states.parameters);
+  states.master += more * (two.master - states.master);
+  states.gradients += more * (two.gradients - states.gradients);
+  states.optimizer += more * (two.optimizer - states.optimizer);
+  return states;
+}
+
+// nullopt: the options are unusable (other errors say why).
+std::optional<RankMemory> RankMemoryOf(const ResolvedConfig& resolved) {
+  const TrainerOptions options =
+      TrainerOptionsOf(resolved.config, *resolved.task, resolved.tokenizer->vocabulary_size(), "");
+  if (!TrainerProblems(options).empty()) return std::nullopt;
+  const int64_t real_bytes = sizeof(float);
+  const absl::StatusOr<StateBytes> states = StatesOfFirstRank(options);
+  if (!states.ok()) return std::nullopt;
+  RankMemory memory;
+  memory.states = *states;
+  const TensorRank rank{0, options.mesh.tensor, options.sequence_parallel};
+  const bool is_streamed = KindsSharded(options.sharding, options.mesh.data).parameters;
+  memory.packed_weights = PackedWeightBytes(options.model, rank, is_streamed, /*backward=*/true, real_bytes);
+  const int64_t length = std::max<int64_t>(resolved.task->max_episode_tokens(), 1);
+  const int64_t episodes = static_cast<int64_t>(BatchEpisodes(resolved.config)) / options.mesh.data;
+  const int64_t sequences = std::clamp<int64_t>(options.micro_batch_tokens / length, 1, std::max<int64_t>(episodes, 1));
+  memory.activations = ActivationBytes(options.model, rank, options.recompute,
+                                       std::vector<int64_t>(static_cast<size_t>(sequences), length), real_bytes);
+  const ModelShape shard = TensorShard(options.model, rank.rank, rank.size);
+  memory.passing =
+      sequences * length * real_bytes *
+      (4 * shard.hidden + 3 * shard.intermediate + (2 * shard.heads + 2 * shard.key_value_heads) * shard.head_dim);
+  return memory;
+}
+
 // Estimates in bytes.
 struct MemoryNeed {
-  double trainer = 0;
+  double trainer = 0;  // all ranks
   double worker = 0;
   int64_t workers = 0;
   double in_flight = 0;
@@ -37,31 +97,21 @@ struct MemoryNeed {
   double Total() const { return trainer + static_cast<double>(workers) * worker + in_flight; }
 };
 
-double BatchEpisodes(const Config& config) {
-  return static_cast<double>(config.GetInteger("trainer.groups_per_step") * config.GetInteger("trainer.group_size"));
-}
-
 // nullopt: the shape is not known (other errors say why).
 std::optional<MemoryNeed> MemoryNeedOf(const ResolvedConfig& resolved) {
   const Config& config = resolved.config;
   if (resolved.task == nullptr || resolved.tokenizer == nullptr || config.GetInteger("model.head_dim") == 0)
     return std::nullopt;
+  const std::optional<RankMemory> rank = RankMemoryOf(resolved);
+  if (!rank.has_value()) return std::nullopt;
   const ModelShape shape = ShapeOf(config, resolved.tokenizer->vocabulary_size());
-  // In floating point: sizes that are too large are what this is for.
-  const double hidden = static_cast<double>(shape.hidden), intermediate = static_cast<double>(shape.intermediate);
-  const double layers = static_cast<double>(shape.layers), vocabulary = static_cast<double>(shape.vocabulary);
-  const double query = static_cast<double>(shape.heads) * static_cast<double>(shape.head_dim);
-  const double key_value = static_cast<double>(shape.key_value_heads) * static_cast<double>(shape.head_dim);
-  const double parameters = layers * (hidden * (2 * query + 2 * key_value + 3 * intermediate + 2)) + hidden +
-                            vocabulary * hidden * (shape.tied_head ? 1 : 2);
+  const double parameters = static_cast<double>(shape.ParameterCount());
+  const double key_value = static_cast<double>(shape.layers * shape.key_value_heads * shape.head_dim);
   const double tokens = resolved.task->max_episode_tokens();
-  const double activations = 4 * layers * (8 * hidden + 3 * intermediate) + 4 * vocabulary;
-  const double micro_batch =
-      std::min(static_cast<double>(config.GetInteger("trainer.micro_batch_tokens")), BatchEpisodes(config) * tokens);
   MemoryNeed need;
-  need.trainer = 4 * parameters * 6 + micro_batch * activations;
-  need.worker = 4 * parameters * 3 +
-                2 * 4 * layers * key_value * tokens * static_cast<double>(config.GetInteger("rollout.slots"));
+  need.trainer = static_cast<double>(config.GetInteger("trainer.ranks")) * rank->Total();
+  need.worker =
+      4 * parameters * 3 + 2 * 4 * key_value * tokens * static_cast<double>(config.GetInteger("rollout.slots"));
   need.workers = config.GetInteger("rollout.workers");
   need.in_flight = 8 * parameters;
   return need;
@@ -440,6 +490,18 @@ std::string DescribeFeasibility(const ResolvedConfig& resolved) {
                       HumanBytes(static_cast<double>(config.GetInteger("queue.max_bytes"))));
   text += fmt::format("memory       trainer about {}, each of {} rollout workers about {}, weights in flight {}\n",
                       HumanBytes(need->trainer), need->workers, HumanBytes(need->worker), HumanBytes(need->in_flight));
+  const RankMemory rank = *RankMemoryOf(resolved);
+  text += fmt::format(
+      "trainer      {} rank{} ({} data-parallel x {} tensor-parallel, zero stage {}), each: parameters {}, gradients "
+      "{}, "
+      "optimizer {}, buffers {},\n             packed weights {}, activations {} and {} passing (recompute {})\n",
+      config.GetInteger("trainer.ranks"), config.GetInteger("trainer.ranks") == 1 ? "" : "s",
+      config.GetInteger("trainer.ranks") / config.GetInteger("trainer.tensor_parallel"),
+      config.GetInteger("trainer.tensor_parallel"), config.GetInteger("trainer.zero_stage"),
+      HumanBytes(static_cast<double>(rank.states.parameters)), HumanBytes(static_cast<double>(rank.states.gradients)),
+      HumanBytes(static_cast<double>(rank.states.optimizer)), HumanBytes(static_cast<double>(rank.states.buffers)),
+      HumanBytes(static_cast<double>(rank.packed_weights)), HumanBytes(static_cast<double>(rank.activations)),
+      HumanBytes(static_cast<double>(rank.passing)), config.GetString("trainer.recompute"));
   text += fmt::format("staleness    lag of a trained token at most {}\n",
                       config.GetString("mode") == "sync" ? 0 : config.GetInteger("staleness.budget"));
   return text;

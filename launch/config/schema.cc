@@ -47,7 +47,7 @@ std::string SectionDocumentation(const std::string& section) {
       {"trainer", "The train loop."},
       {"trainer.warm_start", "Supervised training before version 1."},
       {"objective", "Loss and advantages."},
-      {"optimizer", "AdamW and its schedule."},
+      {"optimizer", "The optimizer and its schedule."},
       {"checkpoint", "Checkpoints."},
       {"eval", "Evaluation on held-out instances while training."},
       {"weights", "Publishing weights to the rollout workers."},

@@ -8,19 +8,19 @@
 namespace leeway {
 
 absl::StatusOr<RankEnvironment> FindTrainerRank(const Config& config) {
-  LEEWAY_ASSIGN_OR_RETURN(const RankEnvironment environment, FindRankEnvironment(ProcessVariables()));
   const int64_t ranks = config.GetInteger("trainer.ranks");
-  if (environment.size == ranks) return environment;
-  if (environment.launcher == "none") {
+  const absl::StatusOr<RankEnvironment> found = FindRankEnvironment(ProcessVariables());
+  // A trainer that is alone needs none of it, whatever shell it was started from.
+  if (!found.ok()) return ranks == 1 ? RankEnvironment() : absl::StatusOr<RankEnvironment>(found.status());
+  if (found->size == ranks) return *found;
+  if (found->launcher == "none") {
     return absl::InvalidArgumentError(
         fmt::format("trainer.ranks = {}, but this process was started alone: use `leeway train`, or start {} of them "
                     "with torchrun, srun or mpirun",
                     ranks, ranks));
   }
-  // A job of other programs may have started a trainer that is meant to be alone.
-  if (ranks == 1) return RankEnvironment();
   return absl::InvalidArgumentError(
-      fmt::format("trainer.ranks = {}, but {} started {} processes", ranks, environment.launcher, environment.size));
+      fmt::format("trainer.ranks = {}, but {} started {} processes", ranks, found->launcher, found->size));
 }
 
 absl::StatusOr<TrainerRanks> JoinTrainerRanks(const Config& config, const RunPaths& paths,

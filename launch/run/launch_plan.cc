@@ -54,10 +54,12 @@ absl::StatusOr<std::vector<Supervisor::Child>> PlanChildren(const Config& config
       child.process = {fmt::format("{}-{}", role, rank), kind};
       child.command.executable = binaries + "/leeway-" + role;
       child.command.arguments = {paths.config(), "--rank", std::to_string(rank)};
-      if (kind == ProcessRole::kTrainer && count > 1) {
+      // Also of one that is alone: the launcher may itself be a rank of something.
+      if (kind == ProcessRole::kTrainer) {
         child.command.environment["RANK"] = child.command.environment["LOCAL_RANK"] = std::to_string(rank);
         child.command.environment["WORLD_SIZE"] = std::to_string(count);
         child.command.environment["TORCHELASTIC_RUN_ID"] = job_id;
+        child.command.environment["MASTER_ADDR"] = child.command.environment["MASTER_PORT"] = "";
       }
       child.command.log_path = paths.log(child.process.name);
       LEEWAY_ASSIGN_OR_RETURN(child.environment_of_start, FailpointsOfStarts(role, rank, environment));

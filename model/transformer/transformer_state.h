@@ -1,8 +1,8 @@
 #ifndef LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_STATE_H_
 #define LEEWAY_MODEL_TRANSFORMER_TRANSFORMER_STATE_H_
 
-// The inside of Transformer, shared by its forward (transformer.cc, transformer_score.cc) and backward passes
-// (transformer_backward.cc).
+// The inside of Transformer, shared by its forward (transformer.cc, transformer_score-inl.h) and backward passes
+// (transformer_backward-inl.h).
 //
 // Parallelism: the rows of a call are cut into blocks of whole sequences. With enough blocks, threads take blocks and
 // run each alone (`inner` = null inside); else all threads work together on one block, product by product (`inner` =
@@ -197,7 +197,7 @@ struct Transformer<Real>::State {
   // Scores of positions [begin, end), whose logits are there.
   void ScoreChunk(int64_t begin, int64_t end, PositionScores<Real>* scores);
 
-  // Backward pass, see transformer_backward.cc.
+  // Backward pass, see transformer_backward-inl.h.
   void TransposeLayer(int64_t slot);
   void TransposeHead();
   absl::Status Backward(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
