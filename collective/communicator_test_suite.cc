@@ -426,9 +426,9 @@ absl::Status UnequalEndsOfAnAllToAllAreNamed(Communicator* communicator) {
   absl::Status status = communicator->AllToAll(DType::kF64, input.data(), sent, output.data(), received);
   // The ends that agree may be over before the others are seen to disagree.
   if (status.ok()) status = communicator->Barrier();
-  EXPECT_THAT_OR_RETURN(status == absl::InternalError(
-                                      "ranks: all_to_all #1 (F64): rank 0 sends 24 bytes to rank 1, which expects 16"),
-                        status.ToString());
+  EXPECT_THAT_OR_RETURN(
+      status == absl::InternalError("ranks: all_to_all #1 (F64): rank 0 sends 24 bytes to rank 1, which expects 16"),
+      status.ToString());
   return absl::OkStatus();
 }
 
@@ -441,7 +441,7 @@ absl::Status UnequalEndsOfAMessageAreNamed(Communicator* communicator) {
   // A message may be sent before the receiver looks at it.
   if (status.ok()) status = communicator->Barrier();
   EXPECT_THAT_OR_RETURN(status == absl::InternalError("ranks: rank 0 calls send #1 (F64, 3 elements), but "
-                                                                "rank 1 calls receive #1 (F64, 2 elements)"),
+                                                      "rank 1 calls receive #1 (F64, 2 elements)"),
                         status.ToString());
   return absl::OkStatus();
 }

@@ -48,15 +48,14 @@ absl::Status LostRanksError(absl::string_view group, const OperationTag& tag, ab
 
 absl::Status MismatchError(absl::string_view group, int rank, const OperationTag& tag, int other_rank,
                            const OperationTag& other_tag) {
-  return absl::InternalError(absl::StrCat(group, ": rank ", rank, " calls ", DescribeOperation(tag),
-                                                    ", but rank ", other_rank, " calls ",
-                                                    DescribeOperation(other_tag)));
+  return absl::InternalError(absl::StrCat(group, ": rank ", rank, " calls ", DescribeOperation(tag), ", but rank ",
+                                          other_rank, " calls ", DescribeOperation(other_tag)));
 }
 
 absl::Status SizeMismatchError(absl::string_view group, const OperationTag& tag, int rank, int64_t sent, int other_rank,
                                int64_t expected) {
-  return absl::InternalError(absl::StrCat(group, ": ", DescribeOperation(tag), ": rank ", rank, " sends ",
-                                                    sent, " bytes to rank ", other_rank, ", which expects ", expected));
+  return absl::InternalError(absl::StrCat(group, ": ", DescribeOperation(tag), ": rank ", rank, " sends ", sent,
+                                          " bytes to rank ", other_rank, ", which expects ", expected));
 }
 
 absl::Status AbortError(absl::string_view group, int rank, absl::string_view reason) {

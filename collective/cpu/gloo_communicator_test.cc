@@ -16,6 +16,7 @@
 namespace leeway {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -105,6 +106,30 @@ TEST_F(GlooCommunicatorTest, AWaitThatTimesOutNamesTheRankOnBothSides) {
   float value = 0;
   EXPECT_EQ((*ranks[0])->Receive(DType::kF32, &value, 1, 1), expected);
   EXPECT_EQ((*ranks[1])->Barrier(), expected);
+}
+
+TEST_F(GlooCommunicatorTest, WhoWaitsForAHungRankIsNotTakenForHung) {
+  std::vector<GlooOptions> options;
+  for (int rank = 0; rank < 4; ++rank) {
+    options.push_back(Options(rank, 4));
+    options.back().timeout = absl::Seconds(1);
+  }
+  auto ranks = ConnectAll(options);
+  std::vector<std::unique_ptr<Communicator>> pairs;
+  for (auto& rank : ranks) {
+    ASSERT_TRUE(rank.ok()) << rank.status();
+    pairs.push_back((*rank)->Split((*rank)->rank() % 2, "pair").value());
+  }
+  // Rank 0 does nothing. Rank 2 waits for it, ranks 1 and 3 for both.
+  std::vector<absl::Status> ends(4);
+  std::vector<std::thread> threads;
+  for (const size_t rank : {1, 3, 2}) {
+    threads.emplace_back([&, rank] { ends[rank] = rank == 2 ? pairs[rank]->Barrier() : (*ranks[rank])->Barrier(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const size_t rank : {1, 2, 3}) {
+    EXPECT_THAT(std::string(ends[rank].message()), EndsWith(": rank 0 did not arrive within 1s"));
+  }
 }
 
 TEST_F(GlooCommunicatorTest, ALeavingRankWaitsForTheOthers) {
