@@ -115,16 +115,16 @@ TEST_F(GlooCommunicatorTest, WhoWaitsForAHungRankIsNotTakenForHung) {
     options.back().timeout = absl::Seconds(1);
   }
   auto ranks = ConnectAll(options);
-  std::vector<std::unique_ptr<Communicator>> pairs;
-  for (auto& rank : ranks) {
-    ASSERT_TRUE(rank.ok()) << rank.status();
-    pairs.push_back((*rank)->Split((*rank)->rank() % 2, "pair").value());
-  }
   // Rank 0 does nothing. Rank 2 waits for it, ranks 1 and 3 for both.
+  std::vector<std::unique_ptr<Communicator>> pairs(4);
   std::vector<absl::Status> ends(4);
   std::vector<std::thread> threads;
-  for (const size_t rank : {1, 3, 2}) {
-    threads.emplace_back([&, rank] { ends[rank] = rank == 2 ? pairs[rank]->Barrier() : (*ranks[rank])->Barrier(); });
+  for (size_t rank = 0; rank < 4; ++rank) {
+    ASSERT_TRUE(ranks[rank].ok()) << ranks[rank].status();
+    threads.emplace_back([&, rank] {
+      pairs[rank] = (*ranks[rank])->Split(static_cast<int>(rank) % 2, "pair").value();
+      if (rank > 0) ends[rank] = rank == 2 ? pairs[rank]->Barrier() : (*ranks[rank])->Barrier();
+    });
   }
   for (std::thread& thread : threads) thread.join();
   for (const size_t rank : {1, 2, 3}) {

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
@@ -27,6 +30,9 @@ constexpr absl::Duration kStoreTimeout = absl::Seconds(5);
 // Gloo waits for a connection five times as long as it is told.
 constexpr int kGlooConnectFactor = 5;
 constexpr uint64_t kFarewellSlot = 0;
+// How much longer than a timeout a rank waits for others to say that they wait too.
+constexpr int kWaitersPart = 4;
+constexpr absl::Duration kWaitersTime = absl::Seconds(1);
 
 std::string EncodeFailure(const absl::Status& status) {
   return absl::StrCat(static_cast<int>(status.code()), " ", status.message());
@@ -245,6 +251,28 @@ void GlooMesh::MonitorLoop() {
   }
 }
 
+std::vector<int> GlooMesh::WithoutWaiting(const std::vector<int>& missing) {
+  const Deadline deadline = Deadline::After(std::min(options_.timeout / kWaitersPart, kWaitersTime));
+  const auto key = [this](int rank) { return absl::StrCat(options_.generation, "/misses/", rank); };
+  if (!options_.store->SetOnce(key(options_.rank), absl::StrJoin(missing, " "), deadline).ok()) return missing;
+  std::set<int> missed(missing.begin(), missing.end());
+  std::set<int> waiting = {options_.rank};
+  for (int rank = 0; rank < options_.size; ++rank) {
+    if (rank == options_.rank) continue;
+    const absl::StatusOr<std::string> text = options_.store->Get(key(rank), deadline);
+    if (!text.ok()) continue;
+    waiting.insert(rank);
+    for (const absl::string_view word : absl::StrSplit(*text, ' ')) {
+      int other = 0;
+      if (absl::SimpleAtoi(word, &other)) missed.insert(other);
+    }
+  }
+  std::vector<int> result;
+  std::set_difference(missed.begin(), missed.end(), waiting.begin(), waiting.end(), std::back_inserter(result));
+  // They wait for one another: they call different operations.
+  return result.empty() ? missing : result;
+}
+
 absl::Status GlooMesh::Agree(const absl::Status& cause) {
   const absl::StatusOr<std::string> held =
       options_.store->SetOnce(FailureKey(), EncodeFailure(cause), Deadline::After(kStoreTimeout));
@@ -353,6 +381,12 @@ absl::Status GlooMesh::Transfer(const Operation& operation, absl::Span<const Out
       if (!frames.has_arrived(incoming[i].bytes)) missing.push_back(incoming[i].peer);
     }
     if (missing.empty()) missing.push_back(peer);
+    bool is_first = false;
+    {
+      MutexLock lock(&mutex_);
+      is_first = cause_.ok() && active->has_timed_out;
+    }
+    if (is_first) missing = WithoutWaiting(missing);
     {
       MutexLock lock(&mutex_);
       if (cause_.ok()) {
