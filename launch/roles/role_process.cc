@@ -42,7 +42,7 @@ sigset_t StopSet() {
 absl::Status JoinRunDirectory(const RunPaths& paths, const Config& config) {
   FileSystem* files = RealFileSystem();
   LEEWAY_RETURN_IF_ERROR(files->CreateDirectory(paths.logs()));
-  LEEWAY_RETURN_IF_ERROR(MakeSocketFolder(paths));
+  LEEWAY_RETURN_IF_ERROR(MakePrivateFolder(paths.sockets()));
   const absl::StatusOr<Config> existing = ReadRunConfig(paths);
   if (absl::IsNotFound(existing.status())) return files->WriteFileAtomically(paths.config(), config.ToToml());
   LEEWAY_RETURN_IF_ERROR(existing.status());

@@ -27,6 +27,8 @@ absl::StatusOr<TrainerRanks> JoinTrainerRanks(const Config& config, const RunPat
                                               const RankEnvironment& environment) {
   TrainerRanks ranks;
   if (environment.size == 1) return ranks;
+  // Who knows a rank's addresses could connect in its place.
+  LEEWAY_RETURN_IF_ERROR(MakePrivateFolder(paths.rendezvous()));
   ranks.store = std::make_unique<FileRendezvousStore>(paths.rendezvous());
   GlooOptions options;
   options.rank = environment.rank;

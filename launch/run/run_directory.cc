@@ -50,11 +50,10 @@ std::optional<int64_t> NewestCheckpoint(const RunPaths& paths) {
   return steps.empty() ? std::nullopt : std::optional<int64_t>(steps.back());
 }
 
-absl::Status MakeSocketFolder(const RunPaths& paths) {
-  const std::string folder = paths.sockets();
+absl::Status MakePrivateFolder(const std::string& folder) {
   LEEWAY_RETURN_IF_ERROR(RealFileSystem()->CreateDirectory(folder));
   if (chmod(folder.c_str(), 0700) == 0) return absl::OkStatus();
-  return absl::PermissionDeniedError(fmt::format("the sockets' folder {}: {}", folder, strerror(errno)));
+  return absl::PermissionDeniedError(fmt::format("{} can not be kept from other users: {}", folder, strerror(errno)));
 }
 
 absl::StatusOr<Config> ReadRunConfig(const RunPaths& paths) {
@@ -96,7 +95,7 @@ absl::StatusOr<RunDirectory> RunDirectory::Open(const std::string& directory, co
   // Sockets of a launcher that was killed are of no use to anybody, nor is what its ranks told each other.
   LEEWAY_RETURN_IF_ERROR(files->RemoveAll(run.paths_.sockets()));
   LEEWAY_RETURN_IF_ERROR(files->RemoveAll(run.paths_.rendezvous()));
-  LEEWAY_RETURN_IF_ERROR(MakeSocketFolder(run.paths_));
+  LEEWAY_RETURN_IF_ERROR(MakePrivateFolder(run.paths_.sockets()));
   LEEWAY_RETURN_IF_ERROR(files->WriteFileAtomically(run.paths_.config(), config.ToToml()));
   return run;
 }

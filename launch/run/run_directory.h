@@ -48,8 +48,9 @@ std::vector<int64_t> CheckpointSteps(const RunPaths& paths);
 // The newest of them.
 std::optional<int64_t> NewestCheckpoint(const RunPaths& paths);
 
-// Makes the folder of the sockets, for this user alone (0700). PERMISSION_DENIED: somebody else was there first.
-absl::Status MakeSocketFolder(const RunPaths& paths);
+// Makes a folder for this user alone (0700): of sockets, of what ranks tell each other. PERMISSION_DENIED: somebody
+// else was there first.
+absl::Status MakePrivateFolder(const std::string& folder);
 
 // The run that a directory holds, if it holds one. NOT_FOUND: no config.toml. INVALID_ARGUMENT: it can not be read, all
 // errors inside.
