@@ -4,6 +4,8 @@
 // What tensor-parallel ranks exchange during a pass. An activation that is replicated over the ranks has a gradient
 // that is replicated too, never partial: partial rows are summed exactly once, right behind the product that made them.
 //
+// Rows travel with their padding: volumes are those of a hidden size rounded up to 16.
+//
 // Nothing here returns an error: the first one is kept, later exchanges are left out, and the pass reports it at its
 // end. All ranks run the same exchanges in the same order.
 
