@@ -31,9 +31,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import leeway_run as lw  # noqa: E402
 
 STEPS, GROUPS, RANKS, WORKERS = 12, 8, 4, 2
-RANK_TIMEOUT = 3.0
+RANK_TIMEOUT = 6.0
 # From a rank's failure until those are killed that have not noticed, and what a busy machine needs besides.
-RANK_GRACE, SLACK = 5.0, 4.0
+RANK_GRACE, SLACK = 5.0, 10.0
 COMMON = [f"trainer.steps={STEPS}", "checkpoint.every=3", "eval.every=0", "staleness.budget=0", f"rollout.workers={WORKERS}",
           "run.restart_backoff=0.05", "run.max_restarts=100"]
 TWO_BY_TWO = [f"trainer.ranks={RANKS}", "trainer.tensor_parallel=2", f"trainer.rank_timeout={RANK_TIMEOUT}"]
@@ -97,7 +97,8 @@ def named_by_others(life, rank):
     for other in range(RANKS):
         words = re.findall(rf"trainer-{other} ends: (.*)", life)
         if other != rank and words and f"trainer-{other} ended: killed" not in life:
-            assert f"rank {rank}" in words[-1], f"trainer-{other} says of the loss of rank {rank}: {words[-1]}"
+            # Perhaps beside one that only waited: who is late cannot be told from who waits, if they are so by little.
+            assert re.search(rf"\branks? (\d, |\d and )*{rank}\b", words[-1]), f"trainer-{other} says of the loss of rank {rank}: {words[-1]}"
 
 
 def killed_job(folder, name, kills):
