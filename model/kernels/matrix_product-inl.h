@@ -177,11 +177,10 @@ int64_t MultiplyAddChains(int64_t steps, Real* sink) {
   constexpr int kChains = kSumRegisters < 12 ? kSumRegisters : 12;
   Type chain[kChains];
   LEEWAY_UNROLL for (int c = 0; c < kChains; ++c) chain[c] = R::Set1(static_cast<Real>(c + 1));
-  Type factor = R::Set1(static_cast<Real>(0.999));
-  Type added = R::Set1(static_cast<Real>(0.001));
+  const Type factor = R::Set1(static_cast<Real>(0.999));
+  const Type added = R::Set1(static_cast<Real>(0.001));
   for (int64_t step = 0; step < steps; ++step) {
     LEEWAY_UNROLL for (int c = 0; c < kChains; ++c) chain[c] = R::Fma(chain[c], factor, added);
-    asm volatile("" : "+x"(factor), "+x"(added));
   }
   Type sum = chain[0];
   LEEWAY_UNROLL for (int c = 1; c < kChains; ++c) sum = sum + chain[c];
