@@ -4,6 +4,7 @@
 // For tests and benchmarks: shapes, weights and sequences with enough spread that a wrong formula shows.
 
 #include <cstdint>
+#include <cstring>
 #include <ostream>
 #include <vector>
 
@@ -78,6 +79,12 @@ inline ModelShape SmolShape() {
           .max_positions = 8192,
           .rope_theta = 100000.0,
           .tied_head = true};
+}
+
+// Equal as bytes: -0 is not 0, and a NaN is itself.
+template <typename Real>
+bool SameBits(const std::vector<Real>& a, const std::vector<Real>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Real)) == 0);
 }
 
 inline RandomStream Stream(uint64_t seed) {

@@ -25,11 +25,6 @@ std::vector<InstructionSet> SupportedSets() {
 }
 
 template <typename Real>
-bool SameBits(const std::vector<Real>& a, const std::vector<Real>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(Real)) == 0;
-}
-
-template <typename Real>
 std::vector<Real> RandomValues(int64_t count, uint64_t seed) {
   RandomStream stream = Stream(seed);
   std::vector<Real> values(static_cast<size_t>(count));

@@ -1,7 +1,6 @@
 // The same bits, whatever runs beside a sequence and whoever computes it.
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -19,15 +18,11 @@ using internal::OddQwen2Shape;
 using internal::OddShape;
 using internal::RandomSequences;
 using internal::RandomShapes;
+using internal::SameBits;
 using internal::SmallShape;
 using internal::SpreadParameters;
 using internal::Stream;
 using internal::TiedQwen3Shape;
-
-template <typename Real>
-bool SameBits(const std::vector<Real>& a, const std::vector<Real>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Real)) == 0);
-}
 
 std::vector<InstructionSet> SupportedSets() {
   std::vector<InstructionSet> sets;

@@ -1,7 +1,6 @@
 // What saves memory changes no bit: activations computed again, parameters streamed unit by unit.
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -19,16 +18,12 @@ namespace {
 using internal::NextTokenPositions;
 using internal::OddShape;
 using internal::RandomSequences;
+using internal::SameBits;
 using internal::SmallShape;
 using internal::SpreadParameters;
 using ::testing::ElementsAre;
 
 constexpr Recompute kAllRecomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
-
-template <typename Real>
-bool SameBits(const std::vector<Real>& a, const std::vector<Real>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Real)) == 0);
-}
 
 ModelShape DeepShape(bool tied) {
   ModelShape shape = OddShape();

@@ -24,6 +24,7 @@ namespace {
 using internal::NextTokenPositions;
 using internal::OddShape;
 using internal::RandomSequences;
+using internal::SameBits;
 using internal::SmallShape;
 using internal::SpreadParameters;
 using internal::Stream;
@@ -97,11 +98,6 @@ std::vector<Outcome<Real>> ComputeOnRanks(const Problem& problem, const std::vec
       });
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
   return outcomes;
-}
-
-template <typename Real>
-bool SameBits(const std::vector<Real>& a, const std::vector<Real>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Real)) == 0);
 }
 
 ModelShape Shape(bool tied, int64_t head_dim, ModelFamily family = ModelFamily::kLlama) {

@@ -206,7 +206,13 @@ absl::StatusOr<BasicTrainingState<Real>> GatherWholeState(const ModelShape& mode
   Contribution<Real> contribution = OwnContribution(model, mesh, own);
   Communicator* const world = mesh.world();
   LEEWAY_FAILPOINT("trainer_in_gathering");
+  // A turn a rank, all of them waiting for its end: a wait is as long as one rank's part takes.
+  const auto end_turns = [world](int begin, int end) -> absl::Status {
+    for (int turn = begin; turn < end; ++turn) LEEWAY_RETURN_IF_ERROR(world->Barrier());
+    return absl::OkStatus();
+  };
   if (world->rank() > 0) {
+    LEEWAY_RETURN_IF_ERROR(end_turns(1, world->rank()));
     const int64_t sizes[] = {static_cast<int64_t>(contribution.places.size()),
                              static_cast<int64_t>(contribution.arrays.size()),
                              static_cast<int64_t>(contribution.values.size())};
@@ -214,6 +220,7 @@ absl::StatusOr<BasicTrainingState<Real>> GatherWholeState(const ModelShape& mode
     LEEWAY_RETURN_IF_ERROR(world->Send(DType::kI64, contribution.places.data(), sizes[0], 0));
     LEEWAY_RETURN_IF_ERROR(world->Send(DType::kU8, contribution.arrays.data(), sizes[1], 0));
     LEEWAY_RETURN_IF_ERROR(world->Send(kTypeOf<Real>, contribution.values.data(), sizes[2], 0));
+    LEEWAY_RETURN_IF_ERROR(end_turns(world->rank(), world->size()));
     LEEWAY_FAILPOINT("trainer_after_gathering");
     return BasicTrainingState<Real>();
   }
@@ -230,6 +237,7 @@ absl::StatusOr<BasicTrainingState<Real>> GatherWholeState(const ModelShape& mode
     LEEWAY_RETURN_IF_ERROR(world->Receive(DType::kU8, contribution.arrays.data(), sizes[1], rank));
     LEEWAY_RETURN_IF_ERROR(world->Receive(kTypeOf<Real>, contribution.values.data(), sizes[2], rank));
     Take(layout, contribution, &whole);
+    LEEWAY_RETURN_IF_ERROR(end_turns(rank, rank + 1));
   }
   LEEWAY_FAILPOINT("trainer_after_gathering");
   return whole;

@@ -162,8 +162,7 @@ absl::StatusOr<WarmStartResult> RunWarmStart(const TrainerOptions& options, cons
       return absl::InternalError(absl::StrCat("warm start: loss ", loss, ", gradient norm ", norm, " in step ", step,
                                               "; lower trainer.warm_start.learning_rate"));
     }
-    const double limit = optimizer_options.max_grad_norm;
-    optimizer.Step(options.warm_start.learning_rate, limit > 0 && norm > limit ? limit / norm : 1.0, gradients,
+    optimizer.Step(options.warm_start.learning_rate, ClipScale(norm, optimizer_options.max_grad_norm), gradients,
                    absl::MakeSpan(*parameters));
     if (step == 1) result.first_loss = loss;
     result.last_loss = loss;
