@@ -79,6 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Broken{"Syntax", "seed = \n", 1, 8, "", "not TOML"},
         Broken{"SyntaxOfTableName", "[?task]\nname = \"sort5\"\n", 1, 2, "", "not TOML"},
+        Broken{"LetterInTableName", "[\u00DEtask]\nname = \"sort5\"\n", 1, 2, "", "not TOML"},
         Broken{"WrongType", "seed = \"one\"\n[task]\nname = \"sort5\"\n", 1, 8, "seed",
                "expected an integer >= 0, got the text \"one\""},
         Broken{"NumberWithSuffix", "[task]\nname = \"sort5\"\n[trainer]\nsteps = \"8k\"\n", 4, 9, "trainer.steps",
