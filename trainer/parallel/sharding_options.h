@@ -16,8 +16,8 @@
 //   stage 2    k+1    a reduce-scatter a micro-batch, one all-gather
 //   stage 3    3k     two all-gathers (forward, backward) and a reduce-scatter a micro-batch; with reduce_once, which
 //                     keeps whole gradients until the end of the step, 2k + 1
-// Stage 3 as the Transformer walks it sends less: it takes embedding, final norm and head once a micro-batch, the layers
-// twice. Beside that, once a step, the Learner gathers all units once more for rank 0 to publish, at stage 3.
+// Stage 3 as the Transformer walks it sends less: it takes embedding, final norm and head once a micro-batch, the
+// layers twice. Beside that, once a step, the Learner gathers all units once more for rank 0 to publish, at stage 3.
 // One data-parallel rank alone holds everything and sends nothing at every stage.
 
 #include <cstdint>
