@@ -188,17 +188,25 @@ int64_t MultiplyAddChains(int64_t steps, Real* sink) {
   return steps * kChains * static_cast<int64_t>(sizeof(Type) / sizeof(Real)) * 2;
 }
 
-// Rows in one chain of an outer product: short enough that b's rows stay in the first-level cache for all tiles.
+// Rows in one chain of an outer product: short enough that the tiles below stay in the first-level cache.
 constexpr int64_t kChain = 128;
+// Columns of a that are copied at once: a multiple of every table's tile height.
+constexpr int64_t kOuterBlock = 168;
 
+// Of one chain: sum[kRows][columns] += a' b, both copied so that a step is one line or two of each: as they lie, a
+// row's values would come from lines that compete for the same places in the cache. a: [rows][kRows], b: [rows][16 *
+// kPanels].
 template <typename Real, int kRows, int kPanels>
-void OuterTile(const Real* a, int64_t a_stride, const Real* b, int64_t b_stride, int64_t rows, Real* sum,
-               int64_t sum_stride, int64_t columns) {
+void OuterTile(const Real* a, const Real* b, int64_t rows, Real* sum, int64_t sum_stride, int64_t columns) {
   using R = Register<Real>;
   using Type = typename R::Type;
   constexpr int kParts = Vec<Real>::kParts;
   constexpr int kWidth = Vec<Real>::kWidth;
   constexpr int kColumns = kPanels * kParts;
+  // They may come from far away; the chain gives them the time.
+  LEEWAY_UNROLL for (int r = 0; r < kRows; ++r) {
+    LEEWAY_UNROLL for (int p = 0; p < kPanels; ++p) __builtin_prefetch(sum + r * sum_stride + p * kLanes, 1);
+  }
   Type total[kRows][kColumns];
   LEEWAY_UNROLL for (int r = 0; r < kRows; ++r) {
     LEEWAY_UNROLL for (int c = 0; c < kColumns; ++c) total[r][c] = Type{};
@@ -210,8 +218,8 @@ void OuterTile(const Real* a, int64_t a_stride, const Real* b, int64_t b_stride,
       const Type left = R::Set1(a[r]);
       LEEWAY_UNROLL for (int c = 0; c < kColumns; ++c) total[r][c] = R::Fma(left, right[c], total[r][c]);
     }
-    a += a_stride;
-    b += b_stride;
+    a += kRows;
+    b += kPanels * kLanes;
   }
   if (columns >= kPanels * kLanes) {
     LEEWAY_UNROLL for (int r = 0; r < kRows; ++r) {
@@ -234,48 +242,72 @@ void OuterTile(const Real* a, int64_t a_stride, const Real* b, int64_t b_stride,
   }
 }
 
+// to[m][r] = a[m][r]
 template <typename Real, int kRows>
-void OuterRows(const Real* a, int64_t a_stride, const Real* b, int64_t b_stride, int64_t rows, int64_t columns,
-               Real* sum, int64_t sum_stride) {
-  constexpr int kPanels = TilePanels<Real>(kRows);
-  int64_t column = 0;
-  // The last panels may be partial: b is readable up to a multiple of 16 columns.
-  for (; column + (kPanels - 1) * kLanes < columns; column += kPanels * kLanes) {
-    OuterTile<Real, kRows, kPanels>(a, a_stride, b + column, b_stride, rows, sum + column, sum_stride,
-                                    columns - column);
-  }
-  for (; column < columns; column += kLanes) {
-    OuterTile<Real, kRows, 1>(a, a_stride, b + column, b_stride, rows, sum + column, sum_stride, columns - column);
-  }
+void CopyColumns(const Real* a, int64_t a_stride, int64_t rows, Real* to) {
+  for (int64_t m = 0; m < rows; ++m) __builtin_memcpy(to + m * kRows, a + m * a_stride, kRows * sizeof(Real));
 }
 
+// What a tile of some height is done with.
 template <typename Real>
-using OuterFunction = void (*)(const Real* a, int64_t a_stride, const Real* b, int64_t b_stride, int64_t rows,
-                               int64_t columns, Real* sum, int64_t sum_stride);
+struct OuterFunctions {
+  void (*copy)(const Real* a, int64_t a_stride, int64_t rows, Real* to);
+  void (*add)(const Real* a, const Real* b, int64_t rows, Real* sum, int64_t sum_stride, int64_t columns);
+};
 
-template <typename Real, int kRows>
-OuterFunction<Real> OuterFunctionFor(int64_t rows) {
-  if constexpr (kRows == 1) {
-    return &OuterRows<Real, 1>;
-  } else {
-    return rows == kRows ? &OuterRows<Real, kRows> : OuterFunctionFor<Real, kRows - 1>(rows);
+template <typename Real, int kRows, int kPanels>
+OuterFunctions<Real> OuterFunctionsFor(int64_t rows) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return OuterFunctionsFor<Real, kRows - 1, kPanels>(rows);
   }
+  return {&CopyColumns<Real, kRows>, &OuterTile<Real, kRows, kPanels>};
 }
 
 template <typename Real>
 void OuterProduct(const Real* a, int64_t a_stride, const Real* b, int64_t b_stride, int64_t rows, int64_t i_begin,
                   int64_t i_end, int64_t columns, Real* sum, int64_t sum_stride) {
   constexpr int64_t kMaxRows = MaxTileRows<Real>();
-  const int64_t tiles = (i_end - i_begin + kMaxRows - 1) / kMaxRows;
-  for (int64_t begin = 0; begin < rows; begin += kChain) {
-    const int64_t chain = rows - begin < kChain ? rows - begin : kChain;
-    int64_t i = i_begin;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t height = (i_end - i + (tiles - tile) - 1) / (tiles - tile);
-      OuterFunctionFor<Real, static_cast<int>(kMaxRows)>(height)(a + begin * a_stride + i, a_stride,
-                                                                 b + begin * b_stride, b_stride, chain, columns,
-                                                                 sum + i * sum_stride, sum_stride);
-      i += height;
+  constexpr int kPanels = TilePanels<Real>(static_cast<int>(kMaxRows));
+  constexpr int64_t kTileColumns = kPanels * kLanes;
+  alignas(64) Real a_copy[kChain * kOuterBlock];  // [tile][row][height]
+  alignas(64) Real b_copy[kChain * kTileColumns];
+  for (int64_t block = i_begin; block < i_end; block += kOuterBlock) {
+    const int64_t block_end = i_end - block < kOuterBlock ? i_end : block + kOuterBlock;
+    // Tiles of nearly equal height.
+    const int64_t tiles = (block_end - block + kMaxRows - 1) / kMaxRows;
+    const auto tile_begin = [&](int64_t tile) LEEWAY_LAMBDA { return block + (block_end - block) * tile / tiles; };
+    const auto functions = [&](int64_t tile) LEEWAY_LAMBDA {
+      return OuterFunctionsFor<Real, static_cast<int>(kMaxRows), kPanels>(tile_begin(tile + 1) - tile_begin(tile));
+    };
+    for (int64_t begin = 0; begin < rows; begin += kChain) {
+      const int64_t chain = rows - begin < kChain ? rows - begin : kChain;
+      const Real* const a_rows = a + begin * a_stride;
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        const int64_t first = tile_begin(tile);
+        functions(tile).copy(a_rows + first, a_stride, chain, a_copy + (first - block) * kChain);
+      }
+      for (int64_t column = 0; column < columns; column += kTileColumns) {
+        // The last panels may be partial, or missing: b is readable up to a multiple of 16 columns.
+        const bool is_whole = column + kTileColumns - kLanes < columns;
+        const Real* from = b + begin * b_stride + column;
+        Real* to = b_copy;
+        if (is_whole) {
+          for (int64_t m = 0; m < chain; ++m, from += b_stride) {
+            LEEWAY_UNROLL for (int p = 0; p < kPanels; ++p, to += kLanes) Store(Load(from + p * kLanes), to);
+          }
+        } else {
+          for (int64_t m = 0; m < chain; ++m, from += b_stride) {
+            for (int64_t p = 0; p < kPanels; ++p, to += kLanes) {
+              Store(column + p * kLanes < columns ? Load(from + p * kLanes) : Set1(Real(0)), to);
+            }
+          }
+        }
+        for (int64_t tile = 0; tile < tiles; ++tile) {
+          const int64_t first = tile_begin(tile);
+          functions(tile).add(a_copy + (first - block) * kChain, b_copy, chain, sum + first * sum_stride + column,
+                              sum_stride, columns - column);
+        }
+      }
     }
   }
 }

@@ -30,7 +30,7 @@ struct WeightGradient {
 };
 
 // Outputs that a thread takes at once: a multiple of every table's tile height.
-constexpr int64_t kOutputsAtOnce = 84;
+constexpr int64_t kOutputsAtOnce = 168;
 
 template <typename Real>
 void AddWeightGradients(const Kernels<Real>& kernels, ParallelFor* parallel, int64_t rows,
