@@ -2,9 +2,11 @@
 
 #include "model/kernels/kernels.h"
 #include "model/tensor_parallel.h"
+#include "model/transformer/transformer_state.h"
 
 namespace leeway {
 
+using internal::kHeadBlock;
 using internal::RoundUpToPanel;
 
 int64_t ActivationBytes(const ModelShape& shape, const TensorRank& rank, Recompute recompute,
@@ -42,8 +44,8 @@ int64_t PackedWeightBytes(const ModelShape& shape, const TensorRank& rank, bool 
   int64_t layer = qkv * shape.hidden + hidden * query + 2 * intermediate * shape.hidden + hidden * shard.intermediate;
   int64_t others = vocabulary * shape.hidden + hidden;
   if (backward) {
-    layer += hidden * qkv + query * hidden + hidden * 2 * intermediate + intermediate * hidden;
-    others += hidden * vocabulary;
+    others += hidden * qkv + query * hidden + hidden * 2 * intermediate + intermediate * hidden;
+    others += hidden * (vocabulary <= kHeadBlock ? vocabulary : kHeadBlock + vocabulary % kHeadBlock);
   }
   layer += 2 * hidden + (shape.has_qkv_bias() ? qkv : 0) + (shape.has_qk_norm() ? 2 * head : 0);
   if (!is_streamed) others += shard.vocabulary * shape.hidden;

@@ -33,8 +33,8 @@ int64_t ActivationBytes(const ModelShape& shape, const TensorRank& rank, Recompu
                         absl::Span<const int64_t> lengths, int64_t real_bytes);
 
 // Bytes of the weights as the kernels read them, beside the parameters in flat order: every matrix packed, with
-// `backward` once more transposed, and the norms; the embedding's rows too unless the parameters are streamed, when
-// only one layer is there at a time.
+// `backward` also those of one layer and a part of the head transposed, and the norms; the embedding's rows too unless
+// the parameters are streamed, when only one layer is there at a time.
 int64_t PackedWeightBytes(const ModelShape& shape, const TensorRank& rank, bool is_streamed, bool backward,
                           int64_t real_bytes);
 

@@ -35,10 +35,11 @@ class PackedMatrix {
     }
   }
 
-  // Becomes the transpose of `other` (other's padded outputs are the depth).
-  void SetTransposed(const PackedMatrix& other, ParallelFor* parallel) {
+  // Becomes the transpose of other's outputs [first_output, first_output + depth), padded ones included.
+  // REQUIRES: first_output is a multiple of 16.
+  void SetTransposed(const PackedMatrix& other, ParallelFor* parallel, int64_t first_output = 0) {
     parallel->Run(panels_, 64 * 1024 / (depth_ * kPanel) + 1,
-                  [&](int64_t begin, int64_t end) { SetTransposedPanels(other, begin, end); });
+                  [&](int64_t begin, int64_t end) { SetTransposedPanels(other, first_output, begin, end); });
   }
 
   const Real* data() const { return data_.data(); }
@@ -48,12 +49,13 @@ class PackedMatrix {
   int64_t padded_outputs() const { return panels_ * kPanel; }
 
  private:
-  void SetTransposedPanels(const PackedMatrix& other, int64_t panel_begin, int64_t panel_end) {
+  void SetTransposedPanels(const PackedMatrix& other, int64_t first_output, int64_t panel_begin, int64_t panel_end) {
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
       const int64_t first = panel * kPanel;
       const int64_t lanes = first + kPanel < other.depth_ ? kPanel : other.depth_ - first;
       for (int64_t output = 0; output < depth_; ++output) {
-        const Real* from = other.data_.data() + (output / kPanel * other.depth_ + first) * kPanel + output % kPanel;
+        const int64_t from_panel = (first_output + output) / kPanel;
+        const Real* from = other.data_.data() + (from_panel * other.depth_ + first) * kPanel + output % kPanel;
         Real* to = data_.data() + (panel * depth_ + output) * kPanel;
         for (int64_t lane = 0; lane < lanes; ++lane) to[lane] = from[lane * kPanel];
       }

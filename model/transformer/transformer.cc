@@ -201,7 +201,6 @@ void Transformer<Real>::SetParameters(absl::Span<const Real> flat) {
   s.embedding_rows = rows;
   s.parallel->Run(embedding_size, 64 * 1024,
                   [&](int64_t begin, int64_t end) { std::copy_n(flat.data() + begin, end - begin, rows + begin); });
-  s.transposed_is_current = false;
   s.has_activations = false;
 }
 

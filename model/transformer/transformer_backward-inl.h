@@ -61,14 +61,14 @@ void AddWeightGradients(const Kernels<Real>& kernels, ParallelFor* parallel, int
 
 template <typename Real>
 void Transformer<Real>::State::TransposeLayer(int64_t slot) {
-  while (transposed.size() < layers.size()) {
+  if (transposed.empty()) {
     transposed.push_back({internal::PackedMatrix<Real>(shape.hidden, attention.qkv_width()),
                           internal::PackedMatrix<Real>(attention.query_width(), hidden_width()),
                           internal::PackedMatrix<Real>(shape.hidden, 2 * intermediate_width()),
                           internal::PackedMatrix<Real>(shape.intermediate, hidden_width())});
   }
   const internal::LayerMatrices<Real>& from = layers[slot];
-  internal::LayerMatrices<Real>& to = transposed[slot];
+  internal::LayerMatrices<Real>& to = transposed[0];
   to.qkv.SetTransposed(from.qkv, parallel);
   to.output.SetTransposed(from.output, parallel);
   to.gate_up.SetTransposed(from.gate_up, parallel);
@@ -76,9 +76,25 @@ void Transformer<Real>::State::TransposeLayer(int64_t slot) {
 }
 
 template <typename Real>
-void Transformer<Real>::State::TransposeHead() {
-  if (head_transposed.empty()) head_transposed.emplace_back(shape.hidden, vocabulary_width());
-  head_transposed[0].SetTransposed(head[0], parallel);
+void Transformer<Real>::State::MultiplyByHead(int64_t count, Real* d_head) {
+  const int64_t width = hidden_width();
+  const int64_t vocabulary = vocabulary_width();
+  if (head_transposed.empty()) {
+    head_transposed.emplace_back(shape.hidden, std::min(vocabulary, internal::kHeadBlock));
+    const int64_t rest = vocabulary % internal::kHeadBlock;
+    if (vocabulary > internal::kHeadBlock && rest > 0) head_transposed.emplace_back(shape.hidden, rest);
+  }
+  Real* const part = d_head_part.Reserve(count * width);
+  for (int64_t id = 0; id < vocabulary; id += internal::kHeadBlock) {
+    const bool is_rest = id > 0 && vocabulary - id < internal::kHeadBlock;
+    internal::PackedMatrix<Real>& block = head_transposed[is_rest ? 1 : 0];
+    block.SetTransposed(head[0], parallel, id);
+    Multiply(parallel, logits.data() + id, vocabulary, count, block, 1, id == 0 ? d_head : part);
+    if (id == 0) continue;
+    Split(parallel, count, 16, [&](int64_t from, int64_t to) {
+      kernels->add(part + from * width, (to - from) * width, d_head + from * width);
+    });
+  }
 }
 
 template <typename Real>
@@ -99,9 +115,12 @@ void Transformer<Real>::State::BackwardHead(absl::Span<const Real> logprob_gradi
   Real* d_head = d_normed.Reserve(count * width);
   Real* inverses = inverse_norms.Reserve(std::max(count, row_count));
   Real* gathered = backward_normed.Reserve(count * width);
-  for (int64_t begin = 0; begin < count; begin += HeadChunk()) {
-    const int64_t end = std::min(count, begin + HeadChunk());
-    ScoredLogits(begin, end);
+  // The last chunk first: its logits are still there from Score.
+  for (int64_t chunk = HeadChunks() - 1; chunk >= 0; --chunk) {
+    const int64_t begin = HeadChunkBegin(chunk);
+    const int64_t end = HeadChunkBegin(chunk + 1);
+    if (logits_begin != begin) ScoredLogits(begin, end);
+    logits_begin = -1;
     Split(parallel, end - begin, 16, [&](int64_t from, int64_t to) {
       for (int64_t i = begin + from; i < begin + to; ++i) {
         const ScoredPosition& position = positions[i];
@@ -111,7 +130,7 @@ void Transformer<Real>::State::BackwardHead(absl::Span<const Real> logprob_gradi
         std::fill(row + shape.vocabulary, row + vocabulary_width(), Real(0));
       }
     });
-    Multiply(parallel, logits.data(), vocabulary_width(), end - begin, head_transposed[0], 1, d_head + begin * width);
+    MultiplyByHead(end - begin, d_head + begin * width);
     internal::AddWeightGradients<Real>(*kernels, parallel, end - begin,
                                        {{logits.data(), vocabulary_width(), shape.vocabulary, normed.data(), width,
                                          shape.hidden, head_gradients, shape.hidden}});
@@ -193,7 +212,7 @@ void Transformer<Real>::State::SumNormGradients(Real* gradients) {
 
 template <typename Real>
 void Transformer<Real>::State::BackwardMlp(int64_t layer, Real* gradients) {
-  const internal::LayerMatrices<Real>& m = transposed[SlotOf(layer)];
+  const internal::LayerMatrices<Real>& m = transposed[0];
   const int64_t width = hidden_width();
   const int64_t inner_width = intermediate_width();
   const internal::LayerActivations<Real> kept = Kept(layer, 0);
@@ -255,7 +274,7 @@ void Transformer<Real>::State::BackwardHeadNorms(int64_t layer, int64_t row_begi
 
 template <typename Real>
 void Transformer<Real>::State::BackwardAttention(int64_t layer, Real* gradients) {
-  const internal::LayerMatrices<Real>& m = transposed[SlotOf(layer)];
+  const internal::LayerMatrices<Real>& m = transposed[0];
   const int64_t width = hidden_width();
   const int64_t qkv_width = attention.qkv_width();
   const int64_t query_width = attention.query_width();
@@ -361,13 +380,6 @@ absl::Status Transformer<Real>::State::Backward(absl::Span<const Real> logprob_g
   LEEWAY_CHECK(has_activations) << "Backward without a Score that kept activations";
   LEEWAY_CHECK(logprob_gradients.size() == positions.size()) << logprob_gradients.size() << " of " << positions.size();
   LEEWAY_CHECK(entropy_gradients.size() == positions.size()) << entropy_gradients.size() << " of " << positions.size();
-  if (!transposed_is_current) {
-    if (stream == nullptr) {
-      for (int64_t layer = 0; layer < shape.layers; ++layer) TransposeLayer(layer);
-    }
-    TransposeHead();
-    transposed_is_current = true;
-  }
   const int64_t row_count = rows.row_count();
   d_stream.Reserve(row_count * hidden_width());
   d_middle.Reserve(row_count * hidden_width());
@@ -409,10 +421,8 @@ absl::Status Transformer<Real>::State::Backward(absl::Span<const Real> logprob_g
   d_normed.Reserve(row_count * hidden_width());
   backward_normed.Reserve(row_count * hidden_width());
   for (int64_t layer = shape.layers - 1; layer >= 0; --layer) {
-    if (stream != nullptr) {
-      LEEWAY_RETURN_IF_ERROR(LoadLayer(layer, layer > 0 ? layer : -1));
-      TransposeLayer(0);
-    }
+    if (stream != nullptr) LEEWAY_RETURN_IF_ERROR(LoadLayer(layer, layer > 0 ? layer : -1));
+    TransposeLayer(SlotOf(layer));
     if (recompute == Recompute::kFull) {
       ForBlocks([this, layer](const internal::RowBlock& block, int64_t part, ParallelFor* inner) {
         ForwardLayer(layer, block, Kept(layer, block.row_begin), scratch[part].hidden.data(),

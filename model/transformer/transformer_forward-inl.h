@@ -161,7 +161,6 @@ absl::Status Transformer<Real>::State::Forward() {
     LEEWAY_ASSIGN_OR_RETURN(const Real* const flat, Acquire(last, -1));
     std::copy_n(flat, shape.hidden, final_norm());
     if (!shape.tied_head) PackHead(flat + shape.hidden);
-    transposed_is_current = false;
   }
   shard_exchange.GatherRows(final_stream.data(), rows.row_count(), hidden_width());
   return shard_exchange.status();

@@ -13,8 +13,8 @@
 namespace leeway {
 namespace internal {
 
-// Logits that exist at once, in Reals.
-constexpr int64_t kLogitsAtOnce = int64_t{4} << 20;
+// Logits that exist at once, in Reals. A step of so many need not compute them twice.
+constexpr int64_t kLogitsAtOnce = int64_t{24} << 20;
 // Rows that a head product needs to be efficient.
 constexpr int64_t kMinimumHeadChunk = 128;
 
@@ -114,6 +114,7 @@ void Transformer<Real>::State::HeadLogits(const int64_t* row_indices, int64_t co
 
 template <typename Real>
 void Transformer<Real>::State::ScoredLogits(int64_t begin, int64_t end) {
+  logits_begin = begin;
   head_rows.clear();
   for (int64_t i = begin; i < end; ++i) head_rows.push_back(positions[i].row);
   const int64_t width = vocabulary_width();
@@ -234,11 +235,10 @@ absl::Status Transformer<Real>::Score(const PackedSequences& sequences, absl::Sp
   s.summaries.resize(positions.size());
   scores->logprobs.resize(positions.size());
   scores->entropies.resize(positions.size());
-  const int64_t count = static_cast<int64_t>(positions.size());
-  for (int64_t begin = 0; begin < count; begin += s.HeadChunk()) {
-    const int64_t end = std::min(count, begin + s.HeadChunk());
-    s.ScoredLogits(begin, end);
-    s.ScoreChunk(begin, end, scores);
+  s.logits_begin = -1;
+  for (int64_t chunk = 0; chunk < s.HeadChunks(); ++chunk) {
+    s.ScoredLogits(s.HeadChunkBegin(chunk), s.HeadChunkBegin(chunk + 1));
+    s.ScoreChunk(s.HeadChunkBegin(chunk), s.HeadChunkBegin(chunk + 1), scores);
   }
   LEEWAY_RETURN_IF_ERROR(s.shard_exchange.status());
   s.has_activations = keep_activations;

@@ -120,6 +120,9 @@ void KeepLegal(absl::Span<const int32_t> legal, int64_t first_id, int64_t count,
   std::fill(logits + next, logits + count, kForbidden);
 }
 
+// Ids of the head that are transposed at once: a chain of the product with them.
+constexpr int64_t kHeadBlock = 2048;
+
 // Where a layer's parameters begin in the flat order.
 struct LayerOffsets {
   int64_t attention_norm, query, key, value, output, mlp_norm, gate, up, down;
@@ -135,7 +138,7 @@ struct Transformer<Real>::State {
 
   // Room for the weights of `count` layers at once, unless it is there.
   void MakeSlots(int64_t count);
-  // The slot of `layers` and `transposed` that holds a layer's weights.
+  // The slot of `layers` that holds a layer's weights.
   int64_t SlotOf(int64_t layer) const { return stream == nullptr ? layer : 0; }
   // Packs one layer, given in the flat order.
   void PackLayer(int64_t layer, const Real* flat, ParallelFor* inner);
@@ -185,8 +188,13 @@ struct Transformer<Real>::State {
   // Where the activations of `layer` lie from row `row` on, kept or computed again.
   internal::LayerActivations<Real> Kept(int64_t layer, int64_t row);
 
-  // Positions per chunk of the head: whole [positions][vocabulary] never exists for a large vocabulary.
+  // The most positions in a chunk of the head: whole [positions][vocabulary] need not exist for a large vocabulary.
   int64_t HeadChunk() const;
+  // Of chunks of nearly equal size, for all scored positions.
+  int64_t HeadChunks() const { return (static_cast<int64_t>(positions.size()) + HeadChunk() - 1) / HeadChunk(); }
+  int64_t HeadChunkBegin(int64_t chunk) const {
+    return static_cast<int64_t>(positions.size()) * chunk / std::max<int64_t>(HeadChunks(), 1);
+  }
   // Logits of scored positions [begin, end) into `logits`, restricted to their legal sets.
   void ScoredLogits(int64_t begin, int64_t end);
   // The target's place among this rank's logits; -1 = another rank has it.
@@ -199,7 +207,8 @@ struct Transformer<Real>::State {
 
   // Backward pass, see transformer_backward-inl.h.
   void TransposeLayer(int64_t slot);
-  void TransposeHead();
+  // Row of logits' gradients -> rows of gradients of the head's inputs.
+  void MultiplyByHead(int64_t count, Real* d_head);
   absl::Status Backward(absl::Span<const Real> logprob_gradients, absl::Span<const Real> entropy_gradients,
                         Real* gradients, GradientSink<Real>* sink);
   // Functions below add to gradients of one unit: `gradients` is where the unit begins.
@@ -245,13 +254,13 @@ struct Transformer<Real>::State {
   std::vector<ParameterUnit> units;
   internal::LayerOffsets offsets;                         // from where a layer's unit begins
   std::vector<internal::LayerMatrices<Real>> layers;      // by slot
-  std::vector<internal::LayerMatrices<Real>> transposed;  // by slot; empty until the first Backward
-  bool transposed_is_current = false;
-  std::vector<internal::PackedMatrix<Real>> head;             // one
-  std::vector<internal::PackedMatrix<Real>> head_transposed;  // one, or none until the first Backward
-  internal::Buffer<Real> embedding;                           // [vocabulary][hidden]
-  const Real* embedding_rows = nullptr;                       // the same, or the stream's
-  internal::Buffer<Real> norms;  // [1 + 2 * slots][hidden_width]: final, attention and mlp of each slot
+  std::vector<internal::LayerMatrices<Real>> transposed;  // of the layer in work; empty until the first Backward
+  std::vector<internal::PackedMatrix<Real>> head;         // one
+  // Room for kHeadBlock ids, and for the rest; empty until the first Backward.
+  std::vector<internal::PackedMatrix<Real>> head_transposed;
+  internal::Buffer<Real> embedding;      // [vocabulary][hidden]
+  const Real* embedding_rows = nullptr;  // the same, or the stream's
+  internal::Buffer<Real> norms;          // [1 + 2 * slots][hidden_width]: final, attention and mlp of each slot
 
   Real* final_norm() { return norms.data(); }
   Real* attention_norm(int64_t layer) { return norms.data() + (1 + 2 * SlotOf(layer)) * hidden_width(); }
@@ -288,6 +297,7 @@ struct Transformer<Real>::State {
   // Head.
   internal::Buffer<Real> normed;  // [chunk][hidden_width]
   internal::Buffer<Real> logits;  // [chunk][vocabulary_width]
+  int64_t logits_begin = -1;      // of which chunk they are; -1: of none any more
   std::vector<int64_t> head_rows;
   std::vector<ScoredPosition> positions;
   std::vector<std::vector<int32_t>> legal_sets;
@@ -299,6 +309,7 @@ struct Transformer<Real>::State {
   internal::Buffer<Real> d_stream;  // [rows][hidden_width]
   internal::Buffer<Real> d_middle;  // [rows][hidden_width]
   internal::Buffer<Real> d_normed;  // [rows][hidden_width], and of head positions
+  internal::Buffer<Real> d_head_part;
   internal::Buffer<Real> backward_normed;
   internal::Buffer<Real> inverse_norms;
   internal::Buffer<Real> backward_activated;
