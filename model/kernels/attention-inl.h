@@ -5,6 +5,7 @@
 #define LEEWAY_MODEL_KERNELS_ATTENTION_INL_H_
 
 #include "model/kernels/kernels.h"
+#include "model/kernels/matrix_product-inl.h"
 #include "model/kernels/vector-inl.h"
 
 namespace leeway::internal {
@@ -109,18 +110,76 @@ void Attention(const AttentionShape& shape, const Real* queries, Real* const* ti
   }
 }
 
-// output rows: rows[j] += sum over i of weights[i][j] * vectors[i], for a block of up to 16 rows i and all j < count.
+// A register tile of the products below: rows, and panels side by side.
+constexpr int kTileRows = LEEWAY_KERNEL_LEVEL == 2 ? 4 : 2;
 template <typename Real>
-LEEWAY_INLINE void AccumulateTransposed(const Real* weights, int64_t weight_stride, int64_t rows, const Real* vectors,
-                                        int64_t vector_stride, int64_t count, int64_t padded, Real* output) {
-  for (int64_t j = 0; j < count; ++j) {
-    for (int64_t d = 0; d < padded; d += kLanes) {
-      Vec<Real> sum = Load(output + j * padded + d);
-      for (int64_t i = 0; i < rows; ++i) {
-        sum = Fma(Set1(weights[i * weight_stride + j]), Load(vectors + i * vector_stride + d), sum);
-      }
-      Store(sum, output + j * padded + d);
+constexpr int kTilePanels = kSumRegisters / (kTileRows * Vec<Real>::kParts) >= 4   ? 4
+                            : kSumRegisters / (kTileRows * Vec<Real>::kParts) >= 2 ? 2
+                                                                                   : 1;
+
+// c[r][16 p ..] = scale * sum over i < k of a[r * a_row + i * a_step] * b(p)[i * b_step ..], one chain over i an
+// element; with kAdds: the chain begins with what is in c, and there is no scale.
+template <typename Real, int kRows, int kPanels, bool kAdds, typename Panel>
+LEEWAY_INLINE void ProductOfTile(const Real* a, int64_t a_row, int64_t a_step, const Panel& b, int64_t panel,
+                                 int64_t b_step, int64_t k, Real scale, Real* c, int64_t c_row) {
+  Vec<Real> sum[kRows][kPanels];
+  const Real* right[kPanels];
+  LEEWAY_UNROLL for (int p = 0; p < kPanels; ++p) right[p] = b(panel + p);
+  LEEWAY_UNROLL for (int r = 0; r < kRows; ++r) {
+    LEEWAY_UNROLL for (int p = 0; p < kPanels; ++p) {
+      sum[r][p] = kAdds ? Load(c + r * c_row + p * kLanes) : Set1(Real(0));
     }
+  }
+  for (int64_t i = 0; i < k; ++i) {
+    Vec<Real> values[kPanels];
+    LEEWAY_UNROLL for (int p = 0; p < kPanels; ++p) values[p] = Load(right[p] + i * b_step);
+    LEEWAY_UNROLL for (int r = 0; r < kRows; ++r) {
+      const Vec<Real> left = Set1(a[r * a_row + i * a_step]);
+      LEEWAY_UNROLL for (int p = 0; p < kPanels; ++p) sum[r][p] = Fma(left, values[p], sum[r][p]);
+    }
+  }
+  LEEWAY_UNROLL for (int r = 0; r < kRows; ++r) {
+    LEEWAY_UNROLL for (int p = 0; p < kPanels; ++p) {
+      Store(kAdds ? sum[r][p] : sum[r][p] * Set1(scale), c + r * c_row + p * kLanes);
+    }
+  }
+}
+
+// The same for some rows and all panels.
+template <typename Real, int kRows, bool kAdds, typename Panel>
+LEEWAY_INLINE void ProductOfRows(const Real* a, int64_t a_row, int64_t a_step, const Panel& b, int64_t panels,
+                                 int64_t b_step, int64_t k, Real scale, Real* c, int64_t c_row) {
+  constexpr int kMost = kTilePanels<Real>;
+  int64_t p = 0;
+  for (; p + kMost <= panels; p += kMost) {
+    ProductOfTile<Real, kRows, kMost, kAdds>(a, a_row, a_step, b, p, b_step, k, scale, c + p * kLanes, c_row);
+  }
+  if constexpr (kMost > 2) {
+    if (panels - p == 3) {
+      ProductOfTile<Real, kRows, 3, kAdds>(a, a_row, a_step, b, p, b_step, k, scale, c + p * kLanes, c_row);
+      return;
+    }
+    if (panels - p == 2) {
+      ProductOfTile<Real, kRows, 2, kAdds>(a, a_row, a_step, b, p, b_step, k, scale, c + p * kLanes, c_row);
+      return;
+    }
+  }
+  for (; p < panels; ++p) {
+    ProductOfTile<Real, kRows, 1, kAdds>(a, a_row, a_step, b, p, b_step, k, scale, c + p * kLanes, c_row);
+  }
+}
+
+// The same for all rows.
+template <typename Real, bool kAdds, typename Panel>
+LEEWAY_INLINE void SmallProduct(const Real* a, int64_t a_row, int64_t a_step, int64_t rows, const Panel& b,
+                                int64_t panels, int64_t b_step, int64_t k, Real scale, Real* c, int64_t c_row) {
+  int64_t r = 0;
+  for (; r + kTileRows <= rows; r += kTileRows) {
+    ProductOfRows<Real, kTileRows, kAdds>(a + r * a_row, a_row, a_step, b, panels, b_step, k, scale, c + r * c_row,
+                                          c_row);
+  }
+  for (; r < rows; ++r) {
+    ProductOfRows<Real, 1, kAdds>(a + r * a_row, a_row, a_step, b, panels, b_step, k, scale, c + r * c_row, c_row);
   }
 }
 
@@ -157,42 +216,44 @@ void AttentionBackward(const AttentionShape& shape, int64_t key_value_head, int6
     const int64_t tile_count = first / kLanes + 1;
     for (int64_t member = 0; member < group; ++member) {
       const int64_t head_column = (key_value_head * group + member) * padded;
+      const Real* const queries = qkv + first * row_stride + head_column;
+      const Real* const d_outputs = d_output + first * output_stride + head_column;
+      const auto key_tile = [&](int64_t tile) LEEWAY_LAMBDA { return tiles[tile] + key_offset; };
+      const auto value_tile = [&](int64_t tile) LEEWAY_LAMBDA { return values_transposed + tile * padded * kLanes; };
+      SmallProduct<Real, false>(queries, row_stride, 1, rows, key_tile, tile_count, kLanes, shape.head_dim, scale,
+                                probabilities, padded_length);
+      SmallProduct<Real, false>(d_outputs, output_stride, 1, rows, value_tile, tile_count, kLanes, shape.head_dim,
+                                Real(1), d_scores, padded_length);
       for (int64_t row = 0; row < rows; ++row) {
-        const int64_t position = first + row;
-        const Real* query = qkv + position * row_stride + head_column;
-        const Real* d_out = d_output + position * output_stride + head_column;
         Real* p = probabilities + row * padded_length;
         Real* ds = d_scores + row * padded_length;
-        RowScores(query, shape.head_dim, tiles, key_offset, position, scale, p);
+        Real* const last = p + (tile_count - 1) * kLanes;
+        Store(KeepFirst(Load(last), static_cast<int>(row) + 1, -static_cast<Real>(__builtin_inf())), last);
         const Vec<Real> inverse = Set1(Real(1) / Exponentials(tile_count, p));
         Vec<Real> products = Set1(Real(0));
-        for (int64_t tile = 0; tile < tile_count; ++tile) {
-          const Real* values = values_transposed + tile * padded * kLanes;
-          Vec<Real> d_p = Set1(Real(0));
-          for (int64_t d = 0; d < shape.head_dim; ++d) d_p = Fma(Set1(d_out[d]), Load(values + d * kLanes), d_p);
-          const Vec<Real> probability = Load(p + tile * kLanes) * inverse;
-          Store(probability, p + tile * kLanes);
-          Store(d_p, ds + tile * kLanes);
-          products = Fma(probability, d_p, products);
+        for (int64_t j = 0; j < tile_count * kLanes; j += kLanes) {
+          const Vec<Real> probability = Load(p + j) * inverse;
+          Store(probability, p + j);
+          products = Fma(probability, Load(ds + j), products);
         }
         const Vec<Real> delta = Set1(JoinSum(products));
         const Vec<Real> scale_vector = Set1(scale);
         for (int64_t j = 0; j < tile_count * kLanes; j += kLanes) {
           Store(Load(p + j) * (Load(ds + j) - delta) * scale_vector, ds + j);
         }
-        Real* d_query = d_qkv + position * row_stride + head_column;
-        for (int64_t d = 0; d < padded; d += kLanes) {
-          Vec<Real> sum = Set1(Real(0));
-          for (int64_t j = 0; j <= position; ++j)
-            sum = Fma(Set1(ds[j]), Load(qkv + j * row_stride + key_column + d), sum);
-          Store(sum, d_query + d);
-        }
       }
+      // Beyond its own position a row's weights are zero.
       const int64_t seen = first + rows;
-      AccumulateTransposed(d_scores, padded_length, rows, qkv + first * row_stride + head_column, row_stride, seen,
-                           padded, d_keys);
-      AccumulateTransposed(probabilities, padded_length, rows, d_output + first * output_stride + head_column,
-                           output_stride, seen, padded, d_values);
+      const int64_t panels = padded / kLanes;
+      const auto key_panel = [&](int64_t p) LEEWAY_LAMBDA { return qkv + key_column + p * kLanes; };
+      const auto query_panel = [&](int64_t p) LEEWAY_LAMBDA { return queries + p * kLanes; };
+      const auto d_output_panel = [&](int64_t p) LEEWAY_LAMBDA { return d_outputs + p * kLanes; };
+      SmallProduct<Real, false>(d_scores, padded_length, 1, rows, key_panel, panels, row_stride, seen, Real(1),
+                                d_qkv + first * row_stride + head_column, row_stride);
+      SmallProduct<Real, true>(d_scores, 1, padded_length, seen, query_panel, panels, row_stride, rows, Real(1), d_keys,
+                               padded);
+      SmallProduct<Real, true>(probabilities, 1, padded_length, seen, d_output_panel, panels, output_stride, rows,
+                               Real(1), d_values, padded);
     }
   }
   for (int64_t j = 0; j < length; ++j) {
