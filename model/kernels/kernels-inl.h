@@ -7,6 +7,7 @@
 #include "model/kernels/elementwise-inl.h"
 #include "model/kernels/kernels.h"
 #include "model/kernels/matrix_product-inl.h"
+#include "model/kernels/product-inl.h"
 #include "model/kernels/vector-inl.h"
 
 namespace leeway::internal {
@@ -15,7 +16,8 @@ namespace LEEWAY_KERNEL_NAMESPACE {
 template <typename Real>
 constexpr Kernels<Real> MakeTable() {
   Kernels<Real> table{};
-  table.product = &Product<Real>;
+  table.product = &Product<Real, Real>;
+  if constexpr (sizeof(Real) == sizeof(float)) table.product_bf16 = &Product<Real, uint16_t>;
   table.outer_product = &OuterProduct<Real>;
   table.rms_norm = &RmsNorm<Real>;
   table.rms_norm_backward = &RmsNormBackward<Real>;

@@ -27,6 +27,12 @@ constexpr __attribute__((always_inline)) inline int64_t RoundUpToPanel(int64_t n
   return (n + kPanel - 1) / kPanel * kPanel;
 }
 
+// Where a lane of a panel of bf16 lies, and which lane lies in a place: neighbours in a register of half as many floats
+// then come from neighbours in its half of the load.
+constexpr __attribute__((always_inline)) inline int64_t Bf16Lane(int64_t lane) {
+  return (lane & 3) | ((lane & 4) << 1) | ((lane & 8) >> 1);
+}
+
 // Keys and values of sequences lie in tiles of 16 positions: tile t holds positions 16t to 16t+15, wherever a chunk
 // began. Per layer and tile: [key_value_heads] x { keys [head_dim_padded][16 positions], values [head_dim_padded/16][16
 // positions][16] }.
@@ -58,6 +64,10 @@ struct Kernels {
   // rank that holds two of the four has them. An element depends on its row and column only.
   void (*product)(const Real* x, int64_t x_stride, int64_t rows, const Real* packed, int64_t k, int64_t k_blocks,
                   int64_t panel_begin, int64_t panel_end, Real* y, int64_t y_stride);
+  // The same over packed bf16 (each the upper half of a float): the bits of the product over the floats that they are.
+  // Null where Real is double.
+  void (*product_bf16)(const Real* x, int64_t x_stride, int64_t rows, const uint16_t* packed, int64_t k,
+                       int64_t k_blocks, int64_t panel_begin, int64_t panel_end, Real* y, int64_t y_stride);
 
   // sum[i][j] += over rows m: a[m][i] * b[m][j], for i in [i_begin, i_end), j in [0, columns). Chains of 128 rows,
   // added in order. b's rows are readable up to the next multiple of 16 columns.

@@ -23,8 +23,13 @@
 
 #define LEEWAY_INLINE inline __attribute__((always_inline))
 #define LEEWAY_LAMBDA __attribute__((always_inline))
-// Loops over registers: must be unrolled, or the arrays of vectors end in memory.
+// Loops over registers: must be unrolled, or the arrays of vectors end in memory. Scalars end there anyway, and
+// unrolled they cost a compiler with sanitizers minutes.
+#if LEEWAY_KERNEL_LEVEL > 0
 #define LEEWAY_UNROLL _Pragma("GCC unroll 16")
+#else
+#define LEEWAY_UNROLL
+#endif
 
 namespace leeway::internal {
 namespace LEEWAY_KERNEL_NAMESPACE {
