@@ -87,6 +87,23 @@ class PosixFileSystem : public FileSystem {
     }
   }
 
+  absl::StatusOr<std::string> ReadFileRange(const std::string& path, uint64_t offset, size_t max_bytes) override {
+    FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.fd < 0) return ErrnoStatus(errno, "open", path);
+    std::string content(max_bytes, '\0');
+    size_t filled = 0;
+    while (filled < max_bytes) {
+      const ssize_t count =
+          pread(file.fd, content.data() + filled, max_bytes - filled, static_cast<off_t>(offset + filled));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return ErrnoStatus(errno, "read", path);
+      if (count == 0) break;
+      filled += static_cast<size_t>(count);
+    }
+    content.resize(filled);
+    return content;
+  }
+
   absl::Status WriteFileAtomically(const std::string& path, absl::string_view content) override {
     const std::string temporary = absl::StrCat(path, ".tmp.", getpid());
     const absl::Status written = WriteAndSync(temporary, content);

@@ -1,6 +1,7 @@
 #ifndef LEEWAY_BASE_FILE_SYSTEM_H_
 #define LEEWAY_BASE_FILE_SYSTEM_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,6 +23,8 @@ class FileSystem {
   virtual ~FileSystem() = default;
 
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) = 0;
+  // Up to `max_bytes` bytes from `offset` on; fewer only at the end of the file.
+  virtual absl::StatusOr<std::string> ReadFileRange(const std::string& path, uint64_t offset, size_t max_bytes) = 0;
   // Temporary file in the same folder + fsync + rename + fsync of the folder: readers see the old bytes or the new
   // ones.
   virtual absl::Status WriteFileAtomically(const std::string& path, absl::string_view content) = 0;

@@ -38,6 +38,15 @@ TEST_F(FileSystemTest, AppendAddsAndSizeFollows) {
   EXPECT_EQ(files_->ReadFile(path)->substr(0, 3), "abc");
 }
 
+TEST_F(FileSystemTest, ARangeEndsWithTheFile) {
+  const std::string path = JoinPath(folder_, "range");
+  ASSERT_TRUE(files_->WriteFileAtomically(path, "0123456789").ok());
+  EXPECT_EQ(*files_->ReadFileRange(path, 3, 4), "3456");
+  EXPECT_EQ(*files_->ReadFileRange(path, 8, 4), "89");
+  EXPECT_EQ(*files_->ReadFileRange(path, 10, 4), "");
+  EXPECT_EQ(files_->ReadFileRange(path + "x", 0, 4).status().code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(FileSystemTest, ErrorsNameThePath) {
   const std::string missing = JoinPath(folder_, "missing");
   EXPECT_EQ(files_->ReadFile(missing).status().code(), absl::StatusCode::kNotFound);

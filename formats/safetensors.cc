@@ -154,9 +154,11 @@ namespace {
 // Writes through the file system in pieces of a few megabytes.
 class BufferedAppender {
  public:
-  BufferedAppender(FileSystem* file_system, std::string path) : file_system_(file_system), path_(std::move(path)) {}
+  BufferedAppender(FileSystem* file_system, std::string path, Digest128Stream* digest)
+      : file_system_(file_system), path_(std::move(path)), digest_(digest) {}
 
   absl::Status Append(absl::string_view bytes) {
+    if (digest_ != nullptr) digest_->Update(bytes.data(), bytes.size());
     if (buffer_.size() + bytes.size() > kBufferBytes) LEEWAY_RETURN_IF_ERROR(Flush());
     if (bytes.size() > kBufferBytes) return file_system_->AppendToFile(path_, bytes);
     absl::StrAppend(&buffer_, bytes);
@@ -174,6 +176,7 @@ class BufferedAppender {
 
   FileSystem* const file_system_;
   const std::string path_;
+  Digest128Stream* const digest_;
   std::string buffer_;
 };
 
@@ -190,10 +193,10 @@ std::vector<const NamedTensor*> InFileOrder(absl::Span<const NamedTensor> tensor
 }
 
 absl::Status WriteTo(FileSystem* file_system, const std::string& temporary, const std::string& header,
-                     absl::Span<const NamedTensor* const> tensors) {
+                     absl::Span<const NamedTensor* const> tensors, Digest128Stream* digest) {
   // A leftover of an earlier process of this id would be appended to.
   LEEWAY_RETURN_IF_ERROR(file_system->RemoveAll(temporary));
-  BufferedAppender file(file_system, temporary);
+  BufferedAppender file(file_system, temporary, digest);
   const uint64_t length = header.size();
   LEEWAY_RETURN_IF_ERROR(file.Append(absl::string_view(reinterpret_cast<const char*>(&length), sizeof(length))));
   LEEWAY_RETURN_IF_ERROR(file.Append(header));
@@ -208,7 +211,7 @@ absl::Status WriteTo(FileSystem* file_system, const std::string& temporary, cons
 }  // namespace
 
 absl::Status WriteSafetensors(FileSystem* file_system, const std::string& path, absl::Span<const NamedTensor> tensors,
-                              const SafetensorsMetadata& metadata) {
+                              const SafetensorsMetadata& metadata, Digest128Stream* digest) {
   const std::vector<const NamedTensor*> ordered = InFileOrder(tensors);
   internal::SafetensorsHeader header;
   header.metadata = metadata;
@@ -233,7 +236,7 @@ absl::Status WriteSafetensors(FileSystem* file_system, const std::string& path, 
   if (!text.ok()) return WithPath(path, text.status());
 
   const std::string temporary = absl::StrCat(path, ".tmp.", getpid());
-  absl::Status status = WriteTo(file_system, temporary, *text, ordered);
+  absl::Status status = WriteTo(file_system, temporary, *text, ordered, digest);
   if (status.ok()) status = file_system->Rename(temporary, path);
   if (!status.ok()) {
     // Best effort: the first error is the one to tell.

@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/file_system.h"
+#include "base/hash.h"
 #include "base/ndarray.h"
 
 namespace leeway {
@@ -79,9 +80,10 @@ struct NamedTensor {
 // Writes `path` atomically: temporary file beside it, sync, rename, sync of the folder. Nothing but the arguments
 // decides the bytes: tensors by dtype size descending, then name; header padded with spaces to a multiple of 8; no
 // metadata key without metadata. Uses no memory beyond small buffers. Blocks on the disk. INVALID_ARGUMENT: duplicate
-// or reserved names, text that is not UTF-8. Others: errors of the file system, path inside.
+// or reserved names, text that is not UTF-8. Others: errors of the file system, path inside. `digest`, if any, gets the
+// bytes of the file as they are meant: what is on the disk afterwards can be compared with it.
 absl::Status WriteSafetensors(FileSystem* file_system, const std::string& path, absl::Span<const NamedTensor> tensors,
-                              const SafetensorsMetadata& metadata = {});
+                              const SafetensorsMetadata& metadata = {}, Digest128Stream* digest = nullptr);
 
 }  // namespace leeway
 
