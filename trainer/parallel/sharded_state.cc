@@ -60,7 +60,7 @@ ShardedState<Real>::ShardedState(const ShardingOptions& sharding, ShardPlan plan
   if (sharding.bf16_parameters) master_ = MakeArray(kTypeOf<Real>, own);
   gradients_ = MakeArray(gradient_type, sharded_.gradients ? own : plan_.FullCount(Held::kTrainable));
   const BufferSizes buffers = SizesOfBuffers(plan_, rank_, sharding, data_ranks(), sizeof(Real));
-  unit_ = MakeArray(kTypeOf<Real>, buffers.unit);
+  unit_ = MakeArray(parameter_type, buffers.unit);
   gathered_ = MakeArray(parameter_type, buffers.gathered);
   scratch_ = MakeArray(DType::kU8, buffers.scratch_bytes);
   if (sharded_.parameters) gather_thread_ = std::make_unique<CommunicationThread>(mesh->data_gather());
@@ -83,6 +83,20 @@ ShardedState<Real>::ShardedState(const ShardingOptions& sharding, ShardPlan plan
       where.is_counted =
           (sharded_.optimizer || mesh->data_rank() == 0) && (!IsReplicated(info) || mesh->tensor_rank() == 0);
       own_parts_.back().push_back(where);
+    }
+    const ShardUnit& range = plan_.units()[static_cast<size_t>(unit)];
+    if (sharded_.parameters) {
+      for (const ShardPart& part : plan_.Parts(unit, rank_, Held::kAll)) {
+        if (!plan_.is_frozen(part.parameter)) continue;
+        const ParameterInfo& info = plan_.layout()[static_cast<size_t>(part.parameter)];
+        frozen_parts_.push_back({{info, part.first_row, part.count}, part.shard_offset, true});
+      }
+    } else {
+      for (int64_t p = range.parameter_begin; p < range.parameter_end; ++p) {
+        if (!plan_.is_frozen(p)) continue;
+        const ParameterInfo& info = plan_.layout()[static_cast<size_t>(p)];
+        frozen_parts_.push_back({{info, 0, info.element_count}, info.offset, false});
+      }
     }
   }
 }
@@ -126,8 +140,8 @@ absl::Status ShardedState<Real>::ExportParameters(absl::Span<Real> flat) {
   LEEWAY_CHECK(static_cast<int64_t>(flat.size()) == plan_.FullCount(Held::kAll)) << flat.size();
   for (int64_t unit = 0; unit < plan_.unit_count(); ++unit) {
     const int64_t next = unit + 1 < plan_.unit_count() ? unit + 1 : -1;
-    LEEWAY_ASSIGN_OR_RETURN(const absl::Span<const Real> values, Acquire(unit, next));
-    std::copy(values.begin(), values.end(), flat.begin() + plan_.FullOffset(unit, Held::kAll));
+    LEEWAY_ASSIGN_OR_RETURN(const WeightSpan<Real> values, Acquire(unit, next));
+    values.CopyTo(WeightFormat::kReal, flat.data() + plan_.FullOffset(unit, Held::kAll));
   }
   return absl::OkStatus();
 }
@@ -145,6 +159,20 @@ std::vector<PartState<Real>> ShardedState<Real>::PartStates() {
   }
   for (const PartState<Real>& state : optimizer_->PartStates()) states.push_back(state);
   return states;
+}
+
+template <typename Real>
+void ShardedState<Real>::LoadFrozen(const FrozenPart& frozen, absl::Span<Real> values) {
+  LEEWAY_CHECK(static_cast<int64_t>(values.size()) == frozen.part.count) << values.size();
+  LoadElements(parameter_type(), ParameterAt(frozen.offset), frozen.part.count, values.data(), parallel_);
+}
+
+template <typename Real>
+void ShardedState<Real>::StoreFrozen(const FrozenPart& frozen, absl::Span<const Real> values) {
+  LEEWAY_CHECK(static_cast<int64_t>(values.size()) == frozen.part.count) << values.size();
+  // What is being gathered reads what is written here.
+  FinishGathering().IgnoreError();
+  StoreElements(values.data(), frozen.part.count, parameter_type(), ParameterAt(frozen.offset), parallel_);
 }
 
 template <typename Real>

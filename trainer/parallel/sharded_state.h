@@ -39,6 +39,14 @@
 
 namespace leeway {
 
+// What a rank holds of a frozen parameter.
+struct FrozenPart {
+  OptimizerPart part;
+  int64_t offset = 0;  // in the rank's parameters
+  // Whether the other data-parallel ranks hold its other rows, and not the same.
+  bool is_shard = false;
+};
+
 template <typename Real>
 class ShardedState : public ParameterStream<Real>, public GradientSink<Real> {
  public:
@@ -62,7 +70,7 @@ class ShardedState : public ParameterStream<Real>, public GradientSink<Real> {
   // What the model computes with (rounded to bf16 if they are kept so). Gathers at stage 3.
   absl::Status ExportParameters(absl::Span<Real> flat);
   // Of a unit, for the model; valid until the next call of Acquire, Step or SetParameters.
-  absl::StatusOr<absl::Span<const Real>> Acquire(int64_t unit, int64_t next) override;
+  absl::StatusOr<WeightSpan<Real>> Acquire(int64_t unit, int64_t next) override;
 
   // --- Gradients
   void ZeroGradients();
@@ -79,10 +87,13 @@ class ShardedState : public ParameterStream<Real>, public GradientSink<Real> {
   // One optimizer update with the finished gradients times `gradient_scale`; then all ranks have the new parameters.
   absl::Status Step(double learning_rate, double gradient_scale);
 
-  // --- State of this rank, for checkpoints: "master" (the parameters in full precision) and the optimizer's arrays.
-  // After writing into them: SyncParameters.
+  // --- State of this rank, for checkpoints: "master" (the parameters in full precision) and the optimizer's arrays;
+  // frozen parameters, which have neither, by themselves. After writing into them: SyncParameters.
   const std::vector<OptimizerPart>& parts() const { return optimizer_parts_; }
   std::vector<PartState<Real>> PartStates();
+  const std::vector<FrozenPart>& frozen_parts() const { return frozen_parts_; }
+  void LoadFrozen(const FrozenPart& frozen, absl::Span<Real> values);
+  void StoreFrozen(const FrozenPart& frozen, absl::Span<const Real> values);
   int64_t updates() const { return optimizer_->updates(); }
   void set_updates(int64_t updates) { optimizer_->set_updates(updates); }
   // Makes the parameters of all ranks those of the masters.
@@ -137,6 +148,7 @@ class ShardedState : public ParameterStream<Real>, public GradientSink<Real> {
   const ShardPlan plan_;
   const int64_t rank_;  // in plan_
   std::vector<OptimizerPart> optimizer_parts_;
+  std::vector<FrozenPart> frozen_parts_;
   std::vector<std::vector<OwnPart>> own_parts_;  // by unit, in the order of optimizer_parts_
   std::unique_ptr<Optimizer<Real>> optimizer_;
 
