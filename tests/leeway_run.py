@@ -202,12 +202,18 @@ def read_jsonl(path):
     return lines
 
 
-# What DESIGN 3.6 claims byte equality for: weights, optimizer, RNG, step and consumed ids. Not lineage, times, configuration, ledger rows.
-EQUAL_FILES = ("weights.safetensors", "optimizer.safetensors", "state.json")
+# What DESIGN 3.6 claims byte equality for, on the same layout of ranks: weights, optimizer, RNG, step and consumed ids. Not lineage, times,
+# configuration, ledger rows. One file of each kind, or one of every rank that writes.
+EQUAL_FILES = ("weights*.safetensors", "optimizer*.safetensors", "state.json")
 
 
 def checkpoint_digests(folder):
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in EQUAL_FILES}
+    digests = {}
+    for pattern in EQUAL_FILES:
+        paths = sorted(folder.glob(pattern))
+        assert paths, f"{folder} has no {pattern}"
+        digests.update({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths})
+    return digests
 
 
 def check_conservation(lines):

@@ -9,8 +9,10 @@
 #include "base/failpoint.h"
 #include "base/status_macros.h"
 #include "model/compute_peak.h"
-#include "trainer/checkpoint/state_gathering.h"
+#include "model/memory.h"
+#include "model/tensor_parallel.h"
 #include "trainer/optimizer/global_norm.h"
+#include "trainer/pieces/parameter_gathering.h"
 
 namespace leeway {
 
@@ -36,33 +38,38 @@ BasicLearner<Real>::BasicLearner(const TrainerOptions& options, const Mesh* mesh
       state_(std::move(state)),
       model_(options.model, parallel,
              {.tensor_parallel = {.ranks = mesh->tensor(), .sequence = options.sequence_parallel},
-              .recompute = options.recompute}),
+              .recompute = options.recompute,
+              .weights = options.sharding.bf16_parameters ? FormatOfBf16(options.model) : WeightFormat::kReal}),
       pass_(options.objective, &model_) {
   if (state_->FlatParameters().empty()) model_.StreamParameters(state_.get());
 }
 
 template <typename Real>
-absl::Status BasicLearner<Real>::Restore(const BasicTrainingState<Real>& state) {
-  if (static_cast<int64_t>(state.parameters.size()) != options_.model.ParameterCount()) {
-    return absl::InvalidArgumentError(absl::StrCat("a state of ", state.parameters.size(),
-                                                   " parameters for a model of ", options_.model.ParameterCount()));
-  }
+absl::Status BasicLearner<Real>::Restore(const PieceReader& state, int64_t updates) {
   LEEWAY_FAILPOINT("trainer_at_restore");
-  LEEWAY_RETURN_IF_ERROR(SetOwnState(options_.model, *mesh_, state, state_.get()));
+  LEEWAY_RETURN_IF_ERROR(RestoreOwnPieces(options_.model, *mesh_, state, updates, state_.get()));
   UpdateModel();
   return GatherParameters();
 }
 
 template <typename Real>
 absl::Status BasicLearner<Real>::Reset(absl::Span<const Real> parameters) {
-  BasicTrainingState<Real> state;
-  state.parameters.assign(parameters.begin(), parameters.end());
-  return Restore(state);
-}
-
-template <typename Real>
-absl::StatusOr<BasicTrainingState<Real>> BasicLearner<Real>::GatherState() {
-  return GatherWholeState(options_.model, *mesh_, state_.get());
+  const ModelShape& model = options_.model;
+  if (static_cast<int64_t>(parameters.size()) != model.ParameterCount()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(parameters.size(), " parameters for a model of ", model.ParameterCount()));
+  }
+  LEEWAY_FAILPOINT("trainer_at_restore");
+  const int rank = mesh_->tensor_rank(), size = mesh_->shape().tensor;
+  std::vector<Real> share(static_cast<size_t>(TensorShard(model, rank, size).ParameterCount()));
+  CopyToShard<Real>(TensorShardSlices(model, rank, size), parameters, absl::MakeSpan(share));
+  // Masters too; what is left are the optimizer's arrays.
+  for (const PartState<Real>& state : state_->PartStates())
+    std::fill(state.values.begin(), state.values.end(), Real(0));
+  state_->SetParameters(share);
+  state_->set_updates(0);
+  UpdateModel();
+  return GatherParameters();
 }
 
 template <typename Real>

@@ -1,7 +1,8 @@
 #ifndef LEEWAY_TRAINER_LEARNER_H_
 #define LEEWAY_TRAINER_LEARNER_H_
 
-// One train step as a function: groups in, new parameters and numbers about them out. No queue, no files, no clock.
+// One train step as a function: groups in, new parameters and numbers about them out. No queue, no clock, and no files
+// but for reading a checkpoint.
 //
 // With one update a step the batch goes through the model once: the log-probabilities of that pass are prox and theta,
 // and the check against the recorded ones uses them. With several, the whole batch is scored at the step's weights
@@ -22,12 +23,13 @@
 #include "base/executor.h"
 #include "model/transformer/transformer.h"
 #include "queue/queue_client.h"
-#include "trainer/checkpoint/training_state.h"
 #include "trainer/loss/gradient_pass.h"
 #include "trainer/loss/mismatch.h"
 #include "trainer/loss/train_batch.h"
 #include "trainer/parallel/mesh.h"
 #include "trainer/parallel/sharded_state.h"
+#include "trainer/pieces/piece_reader.h"
+#include "trainer/pieces/state_pieces.h"
 #include "trainer/trainer_options.h"
 
 namespace leeway {
@@ -55,9 +57,11 @@ class BasicLearner {
   static absl::StatusOr<std::unique_ptr<BasicLearner>> Create(const TrainerOptions& options, const Mesh* mesh,
                                                               ParallelFor* parallel);
 
-  // Goes on from `state`, of the whole model. INVALID_ARGUMENT: it has other sizes, or arrays of another optimizer.
-  absl::Status Restore(const BasicTrainingState<Real>& state);
+  // Goes on from a checkpoint's state after `updates` updates of the optimizer; each rank reads its own part.
+  // INVALID_ARGUMENT: it has arrays of another optimizer.
+  absl::Status Restore(const PieceReader& state, int64_t updates);
   // Replaces the parameters (whole model, flat, ParameterLayout order) and forgets the optimizer's state.
+  // INVALID_ARGUMENT: they are not as many as the model has.
   absl::Status Reset(absl::Span<const Real> parameters);
 
   // Trains step `step` on the batch. `report` says what became of it; parameters change only if nothing was refused and
@@ -70,8 +74,10 @@ class BasicLearner {
   // Floating-point operations a second that the processors of all ranks can do at the same time at most; the same on
   // all ranks (model/compute_peak.h).
   absl::StatusOr<double> MeasurePeak();
-  // The whole state, on rank 0 of the mesh; nothing elsewhere.
-  absl::StatusOr<BasicTrainingState<Real>> GatherState();
+  // A copy of this rank's part of the state, for a checkpoint. Without communication.
+  StatePieces CopyPieces() { return CopyOwnPieces(options_.model, *mesh_, state_.get()); }
+  // That the optimizer has made.
+  int64_t updates() const { return state_->updates(); }
 
   // Ends what the ranks of the mesh are doing together, with this reason. Any thread.
   void Abort(absl::string_view reason) { mesh_->world()->Abort(reason); }

@@ -10,9 +10,11 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "gtest/gtest.h"
+#include "trainer/checkpoint/written_state_test.h"
 #include "trainer/fake_rollout.h"
 #include "trainer/learner.h"
 #include "trainer/parallel/run_mesh_test.h"
+#include "trainer/temporary_directory_test.h"
 
 namespace leeway {
 namespace {
@@ -112,7 +114,8 @@ struct Outcome {
   std::vector<double> losses;
   std::vector<double> norms;
   std::vector<double> first_logprobs;
-  BasicTrainingState<Real> state;
+  std::vector<Real> parameters;  // of all
+  int64_t updates = 0;
 };
 
 template <typename Real>
@@ -150,7 +153,8 @@ Outcome<Real> Train(const ModelShape& shape, const OptimizerOptions& optimizer, 
       mine.norms.push_back(report.grad_norm);
       if (step == 0) mine.first_logprobs.assign(learner->recomputed().begin(), learner->recomputed().end());
     }
-    LEEWAY_ASSIGN_OR_RETURN(mine.state, learner->GatherState());
+    mine.parameters.assign(learner->parameters().begin(), learner->parameters().end());
+    mine.updates = learner->updates();
     MutexLock lock(&mutex);
     by_rank[mesh.world()->rank()] = std::move(mine);
     return absl::OkStatus();
@@ -204,9 +208,8 @@ void EveryLayoutEqualsOneRank(const Comparison& c) {
         EXPECT_NEAR(ranks.losses[step], one.losses[step], c.reports) << NameOf(layout) << ", step " << step;
         EXPECT_NEAR(ranks.norms[step], one.norms[step], c.reports * one.norms[step]) << NameOf(layout);
       }
-      EXPECT_LE(Distance(shape, ranks.state.parameters, one.state.parameters), c.parameters) << NameOf(layout);
-      EXPECT_EQ(ranks.state.updates, one.state.updates);
-      ASSERT_EQ(ranks.state.optimizer.size(), one.state.optimizer.size()) << NameOf(layout);
+      EXPECT_LE(Distance(shape, ranks.parameters, one.parameters), c.parameters) << NameOf(layout);
+      EXPECT_EQ(ranks.updates, one.updates);
     }
   }
 }
@@ -278,7 +281,7 @@ TEST(LearnerMeshTest, WhatMayNotBeTrainedLeavesEveryRankAsItWas) {
           ParallelFor own(1);
           LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Learner> learner, Learner::Create(options, &mesh, &own));
           LEEWAY_RETURN_IF_ERROR(learner->Reset(initial));
-          LEEWAY_ASSIGN_OR_RETURN(const TrainingState before, learner->GatherState());
+          const auto before = internal::BytesOf(learner->CopyPieces());
           StepReport report;
           LEEWAY_RETURN_IF_ERROR(learner->Train(1, mismatched, &report));
           EXPECT_EQ(report.refused.size(), 1u);
@@ -286,8 +289,9 @@ TEST(LearnerMeshTest, WhatMayNotBeTrainedLeavesEveryRankAsItWas) {
           LEEWAY_RETURN_IF_ERROR(learner->Train(1, infinite, &report));
           EXPECT_FALSE(report.is_finite);
           EXPECT_EQ(report.updates, 0);
-          LEEWAY_ASSIGN_OR_RETURN(const TrainingState after, learner->GatherState());
-          EXPECT_EQ(after, before) << "zero stage " << zero_stage << ", updates " << updates;
+          EXPECT_EQ(learner->updates(), 0);
+          EXPECT_EQ(internal::BytesOf(learner->CopyPieces()), before)
+              << "zero stage " << zero_stage << ", updates " << updates;
           LEEWAY_RETURN_IF_ERROR(learner->Train(1, good, &report));
           EXPECT_TRUE(report.refused.empty() && report.is_finite);
           EXPECT_EQ(report.updates, updates);
@@ -295,11 +299,8 @@ TEST(LearnerMeshTest, WhatMayNotBeTrainedLeavesEveryRankAsItWas) {
           EXPECT_EQ(report.mismatch.k3, 0.0);
           // Rank 0 has the new weights to publish, nobody else has them whole.
           EXPECT_EQ(learner->parameters().empty(), mesh.world()->rank() > 0);
-          LEEWAY_ASSIGN_OR_RETURN(const TrainingState trained, learner->GatherState());
           if (mesh.world()->rank() == 0) {
-            EXPECT_NE(trained, before);
-            EXPECT_TRUE(std::equal(trained.parameters.begin(), trained.parameters.end(), learner->parameters().begin(),
-                                   learner->parameters().end()));
+            EXPECT_NE(internal::BytesOf(learner->CopyPieces()), before);
           }
           return absl::OkStatus();
         });
@@ -309,58 +310,135 @@ TEST(LearnerMeshTest, WhatMayNotBeTrainedLeavesEveryRankAsItWas) {
   }
 }
 
-// A state that one layout has gathered is gone on with by any other.
-TEST(LearnerMeshTest, StatesMoveBetweenLayouts) {
-  const ModelShape shape = Shape(true);
-  const std::vector<LeasedBatch> batches = Batches(shape);
+// What a run on some layout reports of its last steps, and the files of its checkpoint at their end.
+struct Written {
+  std::vector<double> losses;
+  WrittenFiles files;
+  std::string folder;
+};
+
+// Training that is interrupted by a checkpoint, in files, and goes on from it on any layout.
+class CheckpointMeshTest : public ::testing::Test {
+ protected:
+  CheckpointMeshTest() : shape_(Shape(true)), batches_(Batches(shape_)) {
+    options_.model = shape_;
+    options_.micro_batch_tokens = 40;
+    options_.optimizer = Options(OptimizerKind::kAdamW, 1e-2);
+  }
+
+  // Steps [begin, end) from the checkpoint in `from`, or from the beginning; a checkpoint after them.
+  Written Run(const Layout& layout, const std::string* from, int begin, int end, bool is_written = true) {
+    options_.mesh = layout.mesh;
+    options_.sequence_parallel = layout.sequence_parallel;
+    options_.sharding.zero_stage = layout.zero_stage;
+    const std::vector<float> initial = RandomParameters(shape_, 73);
+    const std::string name = "run-" + std::to_string(runs_++);
+    internal::RanksCheckpoint checkpoint(JoinPath(directory_.path(), name), ParameterLayout(shape_), end);
+    Written written;
+    const absl::Status status = RunMesh(layout.mesh, [&](const Mesh& mesh) -> absl::Status {
+      ParallelFor parallel(1);
+      LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<BasicLearner<double>> learner,
+                              BasicLearner<double>::Create(options_, &mesh, &parallel));
+      if (from == nullptr) {
+        LEEWAY_RETURN_IF_ERROR(learner->Reset(std::vector<double>(initial.begin(), initial.end())));
+      } else {
+        LEEWAY_ASSIGN_OR_RETURN(const PieceReader state, OpenCheckpoint(RealFileSystem(), *from, learner->layout()));
+        LEEWAY_RETURN_IF_ERROR(learner->Restore(state, begin));
+      }
+      std::vector<double> losses;
+      for (int step = begin; step < end; ++step) {
+        StepReport report;
+        LEEWAY_RETURN_IF_ERROR(learner->Train(kFirstStep + step, batches_[step], &report));
+        losses.push_back(report.sums.loss);
+      }
+      const int rank = mesh.world()->rank();
+      if (rank == 0) written.losses = std::move(losses);
+      return is_written ? checkpoint.Write(rank, learner->CopyPieces()) : absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status << "; " << NameOf(layout);
+    if (!is_written) return written;
+    written.files = checkpoint.files();
+    written.folder = checkpoint.Complete();
+    return written;
+  }
+
+  void ExpectEveryPairGoesOn(const std::vector<Layout>& layouts) {
+    for (const Layout& from : layouts) {
+      const Written saved = Run(from, nullptr, 0, 5);
+      const Written undisturbed = Run(from, nullptr, 0, 10);
+      for (const Layout& to : layouts) {
+        const bool is_same = NameOf(from) == NameOf(to);
+        const Written resumed = Run(to, &saved.folder, 5, 10, /*is_written=*/is_same);
+        ASSERT_EQ(resumed.losses.size(), 5u);
+        for (int i = 0; i < 5; ++i) {
+          EXPECT_NEAR(resumed.losses[i], undisturbed.losses[5 + i], is_same ? 0 : 1e-12)
+              << "from " << NameOf(from) << " to " << NameOf(to);
+        }
+        EXPECT_TRUE(!is_same || resumed.files == undisturbed.files) << NameOf(from);
+      }
+    }
+  }
+
+  const TemporaryDirectory directory_;
+  const ModelShape shape_;
+  const std::vector<LeasedBatch> batches_;
+  TrainerOptions options_;
+  int runs_ = 0;
+};
+
+TEST_F(CheckpointMeshTest, EveryLayoutGoesOnFromTheFilesOfEveryOther) {
   std::vector<Layout> layouts;
   for (const Layout& layout : Layouts(false)) {
     if (layout.zero_stage % 3 == 0 && !layout.reduce_once) layouts.push_back(layout);
   }
-  TrainerOptions options;
-  options.model = shape;
-  options.micro_batch_tokens = 40;
-  options.optimizer = Options(OptimizerKind::kAdamW, 1e-2);
-  const std::vector<float> initial = RandomParameters(shape, 73);
-  // Steps [begin, end) from `state`, or from the beginning; the losses and the state after them.
-  const auto run = [&](const Layout& layout, const BasicTrainingState<double>* state, int begin, int end) {
-    options.mesh = layout.mesh;
-    options.sequence_parallel = layout.sequence_parallel;
-    options.sharding.zero_stage = layout.zero_stage;
-    std::pair<std::vector<double>, BasicTrainingState<double>> result;
-    const absl::Status status = RunMesh(layout.mesh, [&](const Mesh& mesh) -> absl::Status {
-      ParallelFor parallel(1);
-      LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<BasicLearner<double>> learner,
-                              BasicLearner<double>::Create(options, &mesh, &parallel));
-      LEEWAY_RETURN_IF_ERROR(state != nullptr ? learner->Restore(*state)
-                                              : learner->Reset(std::vector<double>(initial.begin(), initial.end())));
-      std::vector<double> losses;
-      for (int step = begin; step < end; ++step) {
-        StepReport report;
-        LEEWAY_RETURN_IF_ERROR(learner->Train(kFirstStep + step, batches[step], &report));
-        losses.push_back(report.sums.loss);
-      }
-      LEEWAY_ASSIGN_OR_RETURN(BasicTrainingState<double> gathered, learner->GatherState());
-      if (mesh.world()->rank() == 0) result = {std::move(losses), std::move(gathered)};
-      return absl::OkStatus();
-    });
-    EXPECT_TRUE(status.ok()) << status << "; " << NameOf(layout);
-    return result;
-  };
-  for (const Layout& from : layouts) {
-    const auto saved = run(from, nullptr, 0, 5);
-    const auto undisturbed = run(from, nullptr, 0, 10);
-    for (const Layout& to : layouts) {
-      const auto resumed = run(to, &saved.second, 5, 10);
-      ASSERT_EQ(resumed.first.size(), 5u);
-      const bool is_same = NameOf(from) == NameOf(to);
-      for (int i = 0; i < 5; ++i) {
-        EXPECT_NEAR(resumed.first[i], undisturbed.first[5 + i], is_same ? 0 : 1e-12)
-            << "from " << NameOf(from) << " to " << NameOf(to);
-      }
-      EXPECT_TRUE(!is_same || resumed.second == undisturbed.second) << NameOf(from);
-    }
+  ExpectEveryPairGoesOn(layouts);
+}
+
+TEST_F(CheckpointMeshTest, WithEveryStageFrozenParametersAndOtherOptimizers) {
+  const std::vector<Layout> layouts = {{.mesh = {1, 1}, .micro_batch_tokens = 40},
+                                       {.mesh = {3, 1}, .zero_stage = 1, .micro_batch_tokens = 40},
+                                       {.mesh = {2, 2}, .zero_stage = 2, .micro_batch_tokens = 40},
+                                       {.mesh = {2, 2}, .zero_stage = 3, .micro_batch_tokens = 40}};
+  options_.sharding.frozen = {"model.layers.0.self_attn.q_proj.weight", "model.norm.weight",
+                              "model.embed_tokens.weight"};
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdamW, OptimizerKind::kMuon}) {
+    options_.optimizer = Options(kind, 1e-2);
+    ExpectEveryPairGoesOn(layouts);
   }
+}
+
+TEST_F(CheckpointMeshTest, EachRankWritesItsOwnPiecesAndWhatSeveralHoldIsWrittenOnce) {
+  const auto names = [](const Written& written) {
+    std::vector<std::string> names;
+    for (const auto& [name, file] : written.files) names.push_back(name);
+    return names;
+  };
+  const std::vector<std::string> others = {"ledger.bin", "run_state.json", "state.json"};
+  const auto expected = [&](int writers) {
+    std::vector<std::string> names = others;
+    for (int writer = 0; writer < writers; ++writer) {
+      for (const ShardKind kind : kShardKinds) names.push_back(ShardFileName(kind, writer, writers));
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  };
+  // Replicas write nothing; ranks with shards of their own do.
+  EXPECT_EQ(names(Run({.mesh = {4, 1}, .zero_stage = 0}, nullptr, 0, 1)), expected(1));
+  EXPECT_EQ(names(Run({.mesh = {2, 2}, .zero_stage = 0}, nullptr, 0, 1)), expected(2));
+  const Written four = Run({.mesh = {2, 2}, .zero_stage = 3}, nullptr, 0, 1);
+  EXPECT_EQ(names(four), expected(4));
+  // Parameters, first and second moments of 8 bytes each, and headers; norms, which tensor-parallel ranks share, are in
+  // half of the files.
+  uint64_t bytes = 0, largest = 0;
+  for (const auto& [name, file] : four.files) {
+    if (std::count(others.begin(), others.end(), name) > 0) continue;
+    bytes += file.bytes;
+    largest = std::max(largest, file.bytes);
+  }
+  const uint64_t state = 3 * 8 * static_cast<uint64_t>(shape_.ParameterCount());
+  EXPECT_GE(bytes, state);
+  EXPECT_LE(bytes, state + 8 * 8'000);
+  EXPECT_LE(largest, state / 4);
 }
 
 }  // namespace

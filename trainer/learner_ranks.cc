@@ -1,5 +1,6 @@
 #include "trainer/learner_ranks.h"
 
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "leeway/v1/trainer.pb.h"
+#include "trainer/checkpoint/checkpoint_manifest.h"
 
 namespace leeway {
 namespace {
@@ -23,14 +25,61 @@ absl::Status BroadcastText(Communicator* ranks, std::string* text) {
   return ranks->Broadcast(DType::kU8, text->data(), size, kLeader);
 }
 
-// All arrays of a state, the leader's to the others; sized alike everywhere.
-absl::Status BroadcastState(Communicator* ranks, TrainingState* state) {
-  LEEWAY_RETURN_IF_ERROR(
-      ranks->Broadcast(DType::kF32, state->parameters.data(), static_cast<int64_t>(state->parameters.size()), kLeader));
-  for (auto& [name, values] : state->optimizer) {
-    LEEWAY_RETURN_IF_ERROR(ranks->Broadcast(DType::kF32, values.data(), static_cast<int64_t>(values.size()), kLeader));
+absl::Status BroadcastParameters(Communicator* ranks, std::vector<float>* parameters) {
+  return ranks->Broadcast(DType::kF32, parameters->data(), static_cast<int64_t>(parameters->size()), kLeader);
+}
+
+absl::Status RestoreFrom(Learner* own, FileSystem* files, const std::string& folder, int64_t updates) {
+  LEEWAY_ASSIGN_OR_RETURN(const PieceReader state, OpenCheckpoint(files, folder, own->layout()));
+  return own->Restore(state, updates);
+}
+
+v1::SaveStatus MessageOf(const ShareOutcome& outcome) {
+  v1::SaveStatus message;
+  message.set_pending(outcome.is_pending);
+  message.set_error_code(static_cast<int>(outcome.status.code()));
+  message.set_error(std::string(outcome.status.message()));
+  message.set_seconds(outcome.seconds);
+  for (const auto& [name, file] : outcome.files) {
+    v1::SavedFile* const to = message.add_files();
+    to->set_name(name);
+    to->set_size_bytes(file.bytes);
+    to->set_digest(file.digest);
   }
-  return absl::OkStatus();
+  return message;
+}
+
+ShareOutcome OutcomeOf(const v1::SaveStatus& message) {
+  ShareOutcome outcome;
+  outcome.is_pending = message.pending();
+  outcome.status = absl::Status(static_cast<absl::StatusCode>(message.error_code()), message.error());
+  outcome.seconds = message.seconds();
+  for (const v1::SavedFile& file : message.files()) outcome.files[file.name()] = {file.size_bytes(), file.digest()};
+  return outcome;
+}
+
+// Those of all ranks, on all ranks.
+absl::StatusOr<std::vector<ShareOutcome>> GatherOutcomes(Communicator* ranks, const ShareOutcome& own) {
+  std::string text;
+  if (!MessageOf(own).SerializeToString(&text)) return absl::InternalError("a checkpoint's status cannot be sent");
+  const size_t count = static_cast<size_t>(ranks->size());
+  const int64_t size = static_cast<int64_t>(text.size());
+  std::vector<int64_t> sizes(count);
+  LEEWAY_RETURN_IF_ERROR(ranks->AllGather(DType::kI64, &size, std::vector<int64_t>(count, 1), sizes.data()));
+  std::string all(static_cast<size_t>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})), '\0');
+  LEEWAY_RETURN_IF_ERROR(ranks->AllGather(DType::kU8, text.data(), sizes, all.data()));
+  std::vector<ShareOutcome> outcomes;
+  size_t begin = 0;
+  for (const int64_t each : sizes) {
+    v1::SaveStatus message;
+    if (!message.ParseFromArray(all.data() + begin, static_cast<int>(each))) {
+      return absl::InternalError(
+          absl::StrCat("what rank ", outcomes.size(), " says of its checkpoint can not be read"));
+    }
+    begin += static_cast<size_t>(each);
+    outcomes.push_back(OutcomeOf(message));
+  }
+  return outcomes;
 }
 
 LeasedBatch BatchOf(v1::LearnerCommand* command) {
@@ -48,11 +97,13 @@ LeasedBatch BatchOf(v1::LearnerCommand* command) {
 
 }  // namespace
 
-LearnerLeader::LearnerLeader(Learner* own, Communicator* commands)
+LearnerLeader::LearnerLeader(Learner* own, Communicator* commands, FileSystem* files)
     : own_(own),
       commands_(commands),
+      files_(files),
       beat_(commands == nullptr ? absl::InfiniteDuration() : commands->timeout() / kBeatsInTimeout),
-      next_beat_(Deadline::After(beat_)) {
+      next_beat_(Deadline::After(beat_)),
+      writer_(files) {
   if (!is_alone()) beats_ = std::thread([this] { BeatLoop(); });
 }
 
@@ -96,29 +147,26 @@ absl::Status LearnerLeader::Command(const v1::LearnerCommand& command) {
   return status;
 }
 
-absl::Status LearnerLeader::Restore(const TrainingState& state) {
+absl::Status LearnerLeader::Restore(const std::string& folder, int64_t updates) {
+  v1::LearnerCommand command;
+  command.set_kind(v1::LearnerCommand::RESTORE);
+  command.set_folder(folder);
+  command.set_optimizer_updates(updates);
   MutexLock lock(&mutex_);
-  if (!is_alone()) {
-    v1::LearnerCommand command;
-    command.set_kind(v1::LearnerCommand::RESTORE);
-    command.set_optimizer_updates(state.updates);
-    command.set_parameter_count(static_cast<int64_t>(state.parameters.size()));
-    for (const auto& [name, values] : state.optimizer) {
-      v1::LearnerArray* const array = command.add_arrays();
-      array->set_name(name);
-      array->set_element_count(static_cast<int64_t>(values.size()));
-    }
-    LEEWAY_RETURN_IF_ERROR(Command(command));
-    // A broadcast reads what its root gives.
-    LEEWAY_RETURN_IF_ERROR(BroadcastState(commands_, const_cast<TrainingState*>(&state)));
-  }
-  return Remember(own_->Restore(state));
+  LEEWAY_RETURN_IF_ERROR(Command(command));
+  return Remember(RestoreFrom(own_, files_, folder, updates));
 }
 
 absl::Status LearnerLeader::Reset(std::vector<float> parameters) {
-  TrainingState state;
-  state.parameters = std::move(parameters);
-  return Restore(state);
+  MutexLock lock(&mutex_);
+  if (!is_alone()) {
+    v1::LearnerCommand command;
+    command.set_kind(v1::LearnerCommand::RESET);
+    command.set_parameter_count(static_cast<int64_t>(parameters.size()));
+    LEEWAY_RETURN_IF_ERROR(Command(command));
+    LEEWAY_RETURN_IF_ERROR(BroadcastParameters(commands_, &parameters));
+  }
+  return Remember(own_->Reset(parameters));
 }
 
 absl::Status LearnerLeader::Train(uint64_t step, const LeasedBatch& leased, StepReport* report) {
@@ -140,14 +188,28 @@ absl::Status LearnerLeader::Train(uint64_t step, const LeasedBatch& leased, Step
   return Remember(own_->Train(step, leased, report));
 }
 
-absl::StatusOr<TrainingState> LearnerLeader::GatherState() {
+absl::Status LearnerLeader::BeginSave(const std::string& folder, std::map<std::string, std::string> texts) {
   v1::LearnerCommand command;
-  command.set_kind(v1::LearnerCommand::GATHER_STATE);
+  command.set_kind(v1::LearnerCommand::SAVE);
+  command.set_folder(folder);
   MutexLock lock(&mutex_);
   LEEWAY_RETURN_IF_ERROR(Command(command));
-  absl::StatusOr<TrainingState> state = own_->GatherState();
-  LEEWAY_RETURN_IF_ERROR(Remember(state.status()));
-  return state;
+  LEEWAY_FAILPOINT("trainer_at_save");
+  writer_.Begin(folder, {own_->CopyPieces(), std::move(texts)});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ShareOutcome>> LearnerLeader::SaveOutcomes(absl::Duration wait) {
+  v1::LearnerCommand command;
+  command.set_kind(v1::LearnerCommand::SAVE_STATUS);
+  command.set_wait_milliseconds(absl::ToInt64Milliseconds(wait));
+  MutexLock lock(&mutex_);
+  LEEWAY_RETURN_IF_ERROR(Command(command));
+  const ShareOutcome own = writer_.Outcome(wait);
+  if (is_alone()) return std::vector<ShareOutcome>{own};
+  absl::StatusOr<std::vector<ShareOutcome>> outcomes = GatherOutcomes(commands_, own);
+  LEEWAY_RETURN_IF_ERROR(Remember(outcomes.status()));
+  return outcomes;
 }
 
 absl::Status LearnerLeader::Remember(const absl::Status& status) {
@@ -181,7 +243,8 @@ absl::Status LearnerLeader::Stop(const absl::Status& reason) {
 
 namespace {
 
-absl::Status Follow(Learner* own, Communicator* commands, const std::function<void(uint64_t step)>& on_step) {
+absl::Status Follow(Learner* own, Communicator* commands, const std::function<void(uint64_t step)>& on_step,
+                    FileSystem* files, ShareWriter* writer) {
   while (true) {
     std::string text;
     LEEWAY_FAILPOINT("trainer_before_command");
@@ -192,15 +255,13 @@ absl::Status Follow(Learner* own, Communicator* commands, const std::function<vo
     switch (command.kind()) {
       case v1::LearnerCommand::IDLE:
         break;
-      case v1::LearnerCommand::RESTORE: {
-        TrainingState state;
-        state.updates = command.optimizer_updates();
-        state.parameters.resize(static_cast<size_t>(command.parameter_count()));
-        for (const v1::LearnerArray& array : command.arrays()) {
-          state.optimizer[array.name()].resize(static_cast<size_t>(array.element_count()));
-        }
-        LEEWAY_RETURN_IF_ERROR(BroadcastState(commands, &state));
-        LEEWAY_RETURN_IF_ERROR(own->Restore(state));
+      case v1::LearnerCommand::RESTORE:
+        LEEWAY_RETURN_IF_ERROR(RestoreFrom(own, files, command.folder(), command.optimizer_updates()));
+        break;
+      case v1::LearnerCommand::RESET: {
+        std::vector<float> parameters(static_cast<size_t>(command.parameter_count()));
+        LEEWAY_RETURN_IF_ERROR(BroadcastParameters(commands, &parameters));
+        LEEWAY_RETURN_IF_ERROR(own->Reset(parameters));
         break;
       }
       case v1::LearnerCommand::TRAIN: {
@@ -211,9 +272,15 @@ absl::Status Follow(Learner* own, Communicator* commands, const std::function<vo
         LEEWAY_RETURN_IF_ERROR(own->Train(step, leased, &report));
         break;
       }
-      case v1::LearnerCommand::GATHER_STATE:
-        LEEWAY_RETURN_IF_ERROR(own->GatherState().status());
+      case v1::LearnerCommand::SAVE:
+        LEEWAY_FAILPOINT("trainer_at_save");
+        writer->Begin(command.folder(), {own->CopyPieces(), {}});
         break;
+      case v1::LearnerCommand::SAVE_STATUS: {
+        const ShareOutcome outcome = writer->Outcome(absl::Milliseconds(command.wait_milliseconds()));
+        LEEWAY_RETURN_IF_ERROR(GatherOutcomes(commands, outcome).status());
+        break;
+      }
       case v1::LearnerCommand::STOP:
         LEEWAY_FAILPOINT("trainer_at_stop");
         if (command.error().empty()) return absl::OkStatus();
@@ -226,8 +293,10 @@ absl::Status Follow(Learner* own, Communicator* commands, const std::function<vo
 
 }  // namespace
 
-absl::Status FollowLeader(Learner* own, Communicator* commands, const std::function<void(uint64_t step)>& on_step) {
-  const absl::Status status = Follow(own, commands, on_step);
+absl::Status FollowLeader(Learner* own, Communicator* commands, const std::function<void(uint64_t step)>& on_step,
+                          FileSystem* files) {
+  ShareWriter writer(files);
+  const absl::Status status = Follow(own, commands, on_step, files, &writer);
   if (status.ok()) return status;
   const std::string reason = absl::StrCat("rank ", commands->rank(), " has failed: ", status.ToString());
   own->Abort(reason);

@@ -8,7 +8,9 @@
 #include "collective/in_process/in_process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "trainer/checkpoint/written_state_test.h"
 #include "trainer/fake_rollout.h"
+#include "trainer/temporary_directory_test.h"
 
 namespace leeway {
 namespace {
@@ -91,7 +93,7 @@ TEST_F(LearnerRanksTest, AFollowerThatIsGoneIsNamedByTheNextCall) {
   Start(absl::Seconds(60));
   LearnerLeader lead(leader.learner.get(), commands.get());
   EXPECT_THAT(std::string(lead.Idle().message()), HasSubstr("rank 1"));
-  EXPECT_THAT(std::string(lead.GatherState().status().message()), HasSubstr("rank 1"));
+  EXPECT_THAT(std::string(lead.SaveOutcomes(absl::ZeroDuration()).status().message()), HasSubstr("rank 1"));
   leader.commands->Abort("the test is over");
 }
 
@@ -106,10 +108,12 @@ TEST_F(LearnerRanksTest, FollowersHearHowTheRunEnded) {
 TEST_F(LearnerRanksTest, AnErrorOfACallEndsAllRanksAtOnce) {
   Start(absl::InfiniteDuration());
   LearnerLeader lead(leader.learner.get(), leader.commands.get());
-  TrainingState state;
-  state.parameters = RandomParameters(TinyShape(), 1);
-  state.optimizer["model.norm.weight.momentum"] = std::vector<float>(16);
-  const absl::Status restored = lead.Restore(state);
+  const TemporaryDirectory directory;
+  internal::RanksCheckpoint checkpoint(directory.path(), ParameterLayout(TinyShape()), 1);
+  StatePieces pieces = leader.learner->CopyPieces();
+  for (NamedTensor& tensor : pieces.optimizer.tensors) tensor.name += "_of_another";
+  ASSERT_TRUE(checkpoint.Write(0, std::move(pieces)).ok());
+  const absl::Status restored = lead.Restore(checkpoint.Complete(), 1);
   EXPECT_EQ(restored.code(), absl::StatusCode::kInvalidArgument) << restored;
   EXPECT_TRUE(lead.Stop(restored).ok());
   EXPECT_FALSE(WaitForFollower().ok());
@@ -123,7 +127,7 @@ TEST_F(LearnerRanksTest, AnErrorOfOneRankEndsTheCallThatTheOthersAreIn) {
   // The follower waits for commands, the leader for the follower: as if it had met an error on the way.
   std::thread failing([this] { leader.commands->Abort("rank 1 has failed: out of memory"); });
   failing.join();
-  const absl::Status status = lead.GatherState().status();
+  const absl::Status status = lead.SaveOutcomes(absl::ZeroDuration()).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 has failed: out of memory"));
   EXPECT_THAT(std::string(WaitForFollower().message()), HasSubstr("rank 1 has failed: out of memory"));
 }

@@ -14,6 +14,7 @@
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "collective/in_process/in_process_group.h"
+#include "trainer/checkpoint/checkpoint_keeper.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/learner.h"
 #include "trainer/learner_ranks.h"
@@ -73,14 +74,8 @@ class Trainer::Impl {
   absl::StatusOr<LeaseOutcome> TrainBatchOf(uint64_t step, LeasedBatch* leased, StepReport* report);
   absl::Status Record(uint64_t step, const LeasedBatch& leased, const StepReport& report, const PublishFacts& publish);
 
-  // A checkpoint of the last finished step, if there is none, and the settling that it allows. OK also when it could
-  // not be written: see `unsaved_because_`.
-  absl::Status SaveCheckpoint();
-  // SaveCheckpoint where the run can not go on without it, for the reason given.
-  absl::Status NeedCheckpoint(absl::string_view reason);
-  absl::Status MakeRoom();
-  absl::Status SettleCovered();
-  absl::Status SettleStep(uint64_t step);
+  // Of the moment: the end of the last finished step.
+  absl::StatusOr<Checkpoint> MakeCheckpoint();
   absl::Status Finish();
 
   // Asks until there is an answer: for what the run can not do without.
@@ -111,6 +106,8 @@ class Trainer::Impl {
   std::unique_ptr<Learner> learner_;
   std::unique_ptr<LearnerLeader> leader_;
   CheckpointStore store_;
+  std::unique_ptr<CheckpointKeeper> checkpoints_;
+  const CheckpointKeeper::Make make_checkpoint_ = [this] { return MakeCheckpoint(); };
   RunRecords records_;
   QueuePatience patience_;
   Publication publication_;
@@ -127,14 +124,8 @@ class Trainer::Impl {
   std::string ledger_to_restore_;
   std::vector<HeldLine> held_to_restore_;
 
-  // The step of the newest checkpoint; absent before any.
-  std::optional<uint64_t> saved_step_;
-  // Why the last attempt to write one failed.
-  absl::Status unsaved_because_;
   // As the queue's last answer says: trained groups leave it little room.
   bool queue_wants_checkpoint_ = false;
-  // The newest step that this life has settled.
-  uint64_t settled_step_ = 0;
   bool is_draining_ = false;
   double train_seconds_ = 0;
   double peak_flops_ = 0;
@@ -158,7 +149,14 @@ absl::Status Trainer::Impl::Gather() {
   LEEWAY_ASSIGN_OR_RETURN(mesh_, Mesh::Create(options_.mesh, world));
   LEEWAY_ASSIGN_OR_RETURN(learner_, Learner::Create(options_, mesh_.get(), environment_.parallel));
   LEEWAY_ASSIGN_OR_RETURN(peak_flops_, learner_->MeasurePeak());
-  leader_ = std::make_unique<LearnerLeader>(learner_.get(), environment_.commands);
+  leader_ = std::make_unique<LearnerLeader>(learner_.get(), environment_.commands, environment_.files);
+  checkpoints_ = std::make_unique<CheckpointKeeper>(
+      options_.run_directory, leader_.get(), &store_,
+      [this](uint64_t step) {
+        return patience_("Settle",
+                         [&] { return environment_.queue->Settle(lineage_, step, options_.queue_timeout).status(); });
+      },
+      environment_.states, environment_.clock);
   return absl::OkStatus();
 }
 
@@ -218,7 +216,7 @@ absl::Status Trainer::Impl::StartFrom(const Checkpoint& checkpoint) {
                                                    checkpoint.step, " was made with seed ", checkpoint.seed,
                                                    "; use that seed, or another run.name"));
   }
-  LEEWAY_RETURN_IF_ERROR(leader_->Restore(checkpoint.training));
+  LEEWAY_RETURN_IF_ERROR(leader_->Restore(store_.PathOf(checkpoint.step), checkpoint.optimizer_updates));
   SetFinished(checkpoint.step);
   consumed_ = checkpoint.consumed;
   skipped_steps_ = checkpoint.skipped_steps;
@@ -227,7 +225,7 @@ absl::Status Trainer::Impl::StartFrom(const Checkpoint& checkpoint) {
   ledger_to_restore_ = checkpoint.ledger;
   held_to_restore_ = checkpoint.held_lines;
   has_checkpoint_ = true;
-  saved_step_ = checkpoint.step;
+  checkpoints_->StartFrom(checkpoint.step);
   return absl::OkStatus();
 }
 
@@ -240,16 +238,7 @@ absl::Status Trainer::Impl::StartFresh() {
   LEEWAY_LOG_INFO("warm start: loss {:.4f} -> {:.4f}", result.first_loss, result.last_loss);
   LEEWAY_RETURN_IF_ERROR(leader_->Reset(std::move(parameters)));
   // The warm start's own checkpoint: the end of "step 0", with a fresh optimizer and an empty ledger.
-  Checkpoint checkpoint;
-  checkpoint.seed = options_.seed;
-  LEEWAY_ASSIGN_OR_RETURN(checkpoint.training, leader_->GatherState());
-  checkpoint.lineage = lineage_;
-  checkpoint.wall_seconds = WallSeconds();
-  checkpoint.resolved_config = options_.resolved_config;
-  ScopedState busy(environment_.states, "busy:checkpoint");
-  LEEWAY_RETURN_IF_ERROR(store_.Save(checkpoint));
-  saved_step_ = 0;
-  return absl::OkStatus();
+  return checkpoints_->Need(0, "without it a restart would repeat the warm start", make_checkpoint_);
 }
 
 absl::StatusOr<WarmStartResult> Trainer::Impl::WarmStart(std::vector<float>* parameters) {
@@ -301,8 +290,9 @@ absl::Status Trainer::Impl::Step(uint64_t step) {
   environment_.states->Enter("busy:record");
   LEEWAY_RETURN_IF_ERROR(Record(step, leased, report, publish));
   const bool is_due = options_.checkpoint_every > 0 && step % static_cast<uint64_t>(options_.checkpoint_every) == 0;
-  if (is_due || queue_wants_checkpoint_) LEEWAY_RETURN_IF_ERROR(SaveCheckpoint());
-  return absl::OkStatus();
+  if (is_due || queue_wants_checkpoint_) LEEWAY_RETURN_IF_ERROR(checkpoints_->Save(step, make_checkpoint_));
+  // What the queue has no room for, it is to forget soon.
+  return queue_wants_checkpoint_ ? checkpoints_->Wait() : absl::OkStatus();
 }
 
 absl::StatusOr<Trainer::Impl::LeaseOutcome> Trainer::Impl::TrainBatchOf(uint64_t step, LeasedBatch* leased,
@@ -326,6 +316,7 @@ absl::StatusOr<Trainer::Impl::LeaseOutcome> Trainer::Impl::Lease(uint64_t step, 
   environment_.states->Enter("wait:waiting_for_groups");
   while (!stop_requested()) {
     LEEWAY_RETURN_IF_ERROR(leader_->Idle());
+    LEEWAY_RETURN_IF_ERROR(checkpoints_->Look());
     LEEWAY_ASSIGN_OR_RETURN(*leased, patience_("LeaseBatch", [&] {
       return environment_.queue->LeaseBatch(lineage_, step, options_.lease_wait);
     }));
@@ -336,7 +327,9 @@ absl::StatusOr<Trainer::Impl::LeaseOutcome> Trainer::Impl::Lease(uint64_t step, 
       return LeaseOutcome::kStop;
     }
     // Payloads of trained groups fill the queue until a checkpoint covers them.
-    if (leased->cause == "queue_needs_checkpoint") LEEWAY_RETURN_IF_ERROR(MakeRoom());
+    if (leased->cause == "queue_needs_checkpoint") {
+      LEEWAY_RETURN_IF_ERROR(checkpoints_->MakeRoom(finished_step_, make_checkpoint_));
+    }
     environment_.states->Enter(absl::StrCat("wait:", leased->cause.empty() ? "waiting_for_groups" : leased->cause));
   }
   return LeaseOutcome::kStop;
@@ -397,6 +390,9 @@ StepFacts Trainer::Impl::Facts(uint64_t step, const PublishFacts& publish) {
   facts.publish_bytes = publish.bytes;
   facts.publish_members = publish.members;
   facts.publish_fenced = publish.fenced;
+  const CheckpointTimes checkpoints = checkpoints_->TakeTimes();
+  facts.checkpoint_wait_seconds = checkpoints.wait;
+  facts.checkpoint_write_seconds = checkpoints.write;
   LookAtQueue(&facts);
   meter_.AddTimes(&facts);
   return facts;
@@ -431,72 +427,31 @@ absl::Status Trainer::Impl::Record(uint64_t step, const LeasedBatch& leased, con
   return records_.metrics().Flush();
 }
 
-absl::Status Trainer::Impl::SaveCheckpoint() {
-  if (saved_step_ == finished_step_) return absl::OkStatus();
-  ScopedState busy(environment_.states, "busy:checkpoint");
+absl::StatusOr<Checkpoint> Trainer::Impl::MakeCheckpoint() {
   Checkpoint checkpoint;
   checkpoint.step = finished_step_;
   checkpoint.seed = options_.seed;
-  LEEWAY_ASSIGN_OR_RETURN(checkpoint.training, leader_->GatherState());
+  checkpoint.optimizer_updates = learner_->updates();
   checkpoint.consumed = consumed_;
   checkpoint.skipped_steps = skipped_steps_;
-  LEEWAY_ASSIGN_OR_RETURN(checkpoint.ledger, patience_("LedgerSnapshot", [&] {
-                            return environment_.queue->LedgerSnapshot(lineage_, options_.queue_timeout);
-                          }));
+  if (finished_step_ > 0) {
+    LEEWAY_ASSIGN_OR_RETURN(checkpoint.ledger, patience_("LedgerSnapshot", [&] {
+                              return environment_.queue->LedgerSnapshot(lineage_, options_.queue_timeout);
+                            }));
+  }
   checkpoint.lineage = lineage_;
   checkpoint.wall_seconds = WallSeconds();
   checkpoint.refused_groups = refused_groups_;
   checkpoint.resolved_config = options_.resolved_config;
   checkpoint.held_lines = records_.metrics().held();
-  unsaved_because_ = store_.Save(checkpoint);
-  if (!unsaved_because_.ok()) {
-    // Older checkpoints are untouched and the next one may work: a full disk must not end the training that it can not
-    // record.
-    LEEWAY_LOG_ERROR("the checkpoint of step {} could not be written: {}", finished_step_, unsaved_because_.ToString());
-    return absl::OkStatus();
-  }
-  saved_step_ = finished_step_;
-  LEEWAY_FAILPOINT("trainer_after_checkpoint");
-  return SettleCovered();
-}
-
-absl::Status Trainer::Impl::NeedCheckpoint(absl::string_view reason) {
-  LEEWAY_RETURN_IF_ERROR(SaveCheckpoint());
-  if (saved_step_ == finished_step_) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the checkpoint of step ", finished_step_, " could not be written (", std::string(unsaved_because_.message()),
-      ") and ", reason, "; make room on the disk of ", options_.run_directory, " and start the run again"));
-}
-
-absl::Status Trainer::Impl::MakeRoom() {
-  const uint64_t settled_before = settled_step_;
-  LEEWAY_RETURN_IF_ERROR(NeedCheckpoint("the queue is full of trained groups that only checkpoints settle"));
-  LEEWAY_RETURN_IF_ERROR(SettleCovered());
-  if (settled_step_ > settled_before) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "queue.max_bytes is too small: step ", finished_step_ + 1, " has no room beside the steps after ", settled_step_,
-      ", which stay in the queue until a second checkpoint covers them; raise it and start the run again"));
-}
-
-absl::Status Trainer::Impl::SettleCovered() {
-  // What only the newest checkpoint covers stays unsettled until there is a second one.
-  const std::vector<uint64_t>& verified = store_.verified_steps();
-  return verified.size() < 2 ? absl::OkStatus() : SettleStep(verified[verified.size() - 2]);
-}
-
-absl::Status Trainer::Impl::SettleStep(uint64_t step) {
-  if (step <= settled_step_) return absl::OkStatus();
-  LEEWAY_RETURN_IF_ERROR(
-      patience_("Settle", [&] { return environment_.queue->Settle(lineage_, step, options_.queue_timeout).status(); }));
-  settled_step_ = step;
-  return absl::OkStatus();
+  return checkpoint;
 }
 
 absl::Status Trainer::Impl::Finish() {
   const bool is_complete = finished_step_ == static_cast<uint64_t>(options_.steps);
-  if (lineage_ == 0 || (finished_step_ == 0 && !saved_step_.has_value())) return absl::OkStatus();
-  LEEWAY_RETURN_IF_ERROR(NeedCheckpoint("it is the last one"));
-  if (is_complete) LEEWAY_RETURN_IF_ERROR(SettleStep(finished_step_));
+  if (lineage_ == 0 || (finished_step_ == 0 && !checkpoints_->saved_step().has_value())) return absl::OkStatus();
+  LEEWAY_RETURN_IF_ERROR(checkpoints_->Need(finished_step_, "it is the last one", make_checkpoint_));
+  if (is_complete) LEEWAY_RETURN_IF_ERROR(checkpoints_->SettleStep(finished_step_));
   environment_.states->Enter("wait:waiting_for_evaluation");
   while (is_complete && records_.metrics().is_waiting() && !stop_requested()) {
     LEEWAY_ASSIGN_OR_RETURN(const v1::StatusResponse status, QueueStatus());

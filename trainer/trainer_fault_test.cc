@@ -28,6 +28,7 @@ TEST_F(TrainerFaultTest, ARunThatDiedAndRestoredEndsWithTheBytesOfOneThatDidNot)
   options_.steps = 6;
   ASSERT_TRUE(Run().ok());
   const std::string expected = Claimed(6);
+  change_batch_ = [&](uint64_t step, LeasedBatch* batch) { AwaitCheckpoint(step, batch); };
   // The commit of version v is refused: the step before it is lost, or even two (a checkpoint is made every 2 steps).
   for (uint64_t version = 2; version <= 7; ++version) {
     UseDirectory("version" + std::to_string(version));
@@ -288,6 +289,7 @@ TEST_F(TrainerFaultTest, AQueueWithoutRoomIsAskedToSettleAgainWhatADeadTrainerDi
   on_commit_ = [&](uint64_t version, FakeWeightPublisher*) {
     if (version == 5 && queue_->lineage() == 1) queue_->FailNext("Settle", absl::AbortedError("fenced"));
   };
+  change_batch_ = [&](uint64_t step, LeasedBatch* batch) { AwaitCheckpoint(step, batch); };
   EXPECT_EQ(Run().code(), absl::StatusCode::kAborted);
   ASSERT_THAT(queue_->settled(), IsEmpty());
   change_batch_ = [&](uint64_t step, LeasedBatch* batch) { NeedRoomFrom(4, *queue_, step, batch); };

@@ -140,6 +140,12 @@ class TrainerJobTest : public ::testing::Test {
     }
     return all;
   }
+  // No batch before the last checkpoint that was due is written.
+  void AwaitCheckpoint(uint64_t step, LeasedBatch* batch) const {
+    const uint64_t every = static_cast<uint64_t>(options_.checkpoint_every);
+    const uint64_t due = (step - 1) / every * every;
+    if (due > 0 && !Exists("checkpoints/step-" + std::to_string(due))) batch->groups.clear();
+  }
   // What the queue says of its evaluations: results, and versions whose evaluation goes on.
   void SetEvaluations(const std::vector<uint64_t>& done, const std::vector<uint64_t>& running = {}) {
     v1::StatusResponse status;

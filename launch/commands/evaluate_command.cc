@@ -17,7 +17,7 @@
 #include "launch/run/run_directory.h"
 #include "launch/supervision/posix_spawner.h"
 #include "nlohmann/json.hpp"
-#include "trainer/checkpoint/checkpoint_store.h"
+#include "trainer/checkpoint/checkpoint_manifest.h"
 
 namespace leeway {
 namespace {

@@ -8,14 +8,14 @@
 #include "envs/registry.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "formats/safetensors.h"
 #include "launch/commands/commands.h"
 #include "launch/roles/task_options.h"
 #include "launch/run/new_directory.h"
 #include "launch/run/run_directory.h"
 #include "model/model_files.h"
 #include "tokenizer/hugging_face_tokenizer.h"
-#include "trainer/checkpoint/checkpoint_store.h"
+#include "trainer/checkpoint/checkpoint_manifest.h"
+#include "trainer/pieces/piece_reader.h"
 
 namespace leeway {
 namespace {
@@ -27,10 +27,8 @@ std::string CheckpointPath(const RunPaths& paths, int64_t step) {
 // The weights of a checkpoint whose every file is what was written.
 absl::StatusOr<std::vector<float>> ReadWeights(const std::string& path, const ModelShape& shape) {
   LEEWAY_RETURN_IF_ERROR(VerifyCheckpoint(RealFileSystem(), path));
-  std::vector<SafetensorsFile> files;
-  LEEWAY_ASSIGN_OR_RETURN(SafetensorsFile weights, SafetensorsFile::Open(path + "/weights.safetensors"));
-  files.push_back(std::move(weights));
-  return ReadParameters(shape, files);
+  LEEWAY_ASSIGN_OR_RETURN(const PieceReader state, OpenCheckpoint(RealFileSystem(), path, ParameterLayout(shape)));
+  return state.ReadParameters<float>();
 }
 
 struct Weights {

@@ -138,6 +138,12 @@ def resumes():
             assert lw.checkpoint_digests(again.checkpoint(40)) == lw.checkpoint_digests(calm.checkpoint(40)), f"{name} differs"
 
 
+def stored_elements(path):
+    """Of all tensors in a safetensors file of 32-bit values."""
+    content = path.read_bytes()
+    return (len(content) - 8 - int.from_bytes(content[:8], "little")) // 4
+
+
 def ranks():
     """2 x 2 ranks: what the workers recorded is what the ranks compute, to the bit; the checkpoint is like one rank's, and evaluates like it."""
     with lw.Workspace("ranks") as folder:
@@ -158,8 +164,12 @@ def ranks():
             assert first[0][name] == first[1][name], (name, first)
         for name in ("policy/entropy", "optimizer/grad_norm"):
             assert math.isclose(first[0][name], first[1][name], rel_tol=1e-5), (name, first)
-        sizes = [{file.name: file.stat().st_size for file in job.checkpoint(20).iterdir() if file.suffix == ".safetensors"} for job in (four, one)]
-        assert sizes[0] == sizes[1], sizes
+        # Every rank has written its part; together they are what one rank writes.
+        parts = [{kind: sorted(job.checkpoint(20).glob(f"{kind}*.safetensors")) for kind in ("weights", "optimizer")} for job in (four, one)]
+        for kind in ("weights", "optimizer"):
+            assert [path.name for path in parts[0][kind]] == [f"{kind}-0000{rank}-of-00004.safetensors" for rank in (1, 2, 3, 4)], parts
+            elements = [sum(stored_elements(path) for path in run[kind]) for run in parts]
+            assert elements[0] == elements[1] > 0, (kind, elements)
         evaluated = subprocess.run([lw.program(), "eval", str(four.directory)], capture_output=True, text=True, timeout=120, check=False)
         assert evaluated.returncode == 0 and "step 20 of" in evaluated.stdout, evaluated
 

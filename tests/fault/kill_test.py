@@ -45,7 +45,7 @@ POINTS = {
     },
     "trainer": {
         "trainer_before_optimizer": (1, 5), "trainer_after_optimizer": (1, 5), "trainer_in_publish": (1, 5), "trainer_before_commit": (1, 5),
-        "trainer_after_commit": (1, 5), "trainer_in_checkpoint": (1, 2), "trainer_after_checkpoint": (1, 2),
+        "trainer_after_commit": (1, 5), "trainer_in_share": (1, 2), "trainer_in_checkpoint": (1, 2), "trainer_after_checkpoint": (1, 2),
         "weights_publisher_before_announce": (1, 5), "weights_publisher_after_commit": (1, 5),
     },
     "rollout": {

@@ -6,6 +6,7 @@ Usage: rank_test.py [--all] [--soak SECONDS [--every SECONDS]] [--seed S] [test 
 |---|---|
 | kills | a rank dies at a named point of joining, of a step, of a checkpoint, of the end; --all: every rank at every point |
 | hangs | a rank stands still (SIGSTOP) in a step and between two; the others find out within trainer.rank_timeout and name it |
+| beside | steps are committed while a checkpoint is still being written; a rank that dies meanwhile costs that checkpoint and nothing else |
 | layouts | the job is interrupted, and goes on with other numbers of ranks |
 | soak | a rank dies every few seconds (--every), for --soak seconds |
 
@@ -42,10 +43,10 @@ TWO_BY_TWO = [f"trainer.ranks={RANKS}", "trainer.tensor_parallel=2", f"trainer.r
 POINTS = {
     "trainer_before_join": 1, "trainer_after_join": 1, "trainer_at_restore": 1, "trainer_before_command": 3, "trainer_after_command": 3,
     "trainer_after_score": 2, "trainer_before_reduction": 2, "trainer_after_reduction": 2, "trainer_before_optimizer": 2, "trainer_after_optimizer": 2,
-    "trainer_in_gathering": 1, "trainer_after_gathering": 1,
+    "trainer_at_save": 1, "trainer_in_share": 1, "trainer_after_share": 1,
 }
 # So that later lives have a checkpoint to begin from.
-FIRST_KILL = ("trainer_in_gathering", 2)
+FIRST_KILL = ("trainer_after_share", 2)
 # Where the others do not know each other yet, or no more.
 NOBODY_KNOWS = ("trainer_before_join", "trainer_at_stop")
 
@@ -174,9 +175,41 @@ def hangs():
             hang(folder, rank, point)
 
 
+def beside():
+    """A disk that takes longer than steps do. The ranks' second checkpoint is held up between two files of each rank."""
+    with lw.Workspace("ranks-beside") as folder:
+        for name, victim in [("slow", None), ("killed", 2)]:
+            gate = pathlib.Path(folder) / f"gate-{name}"
+            # Two passages a checkpoint; only in the first life.
+            ranks = RankJob(folder, name, {None: [f"trainer_in_share=wait_for:{gate}@3"]})
+            job = ranks.job.start()
+            job.at_step(8)
+            assert job.checkpoint(3).exists() and not job.checkpoint(6).exists(), sorted((job.directory / "checkpoints").iterdir())
+            begun = job.directory / "checkpoints" / ".tmp-step-6-lineage-1"
+            written = sorted(path.name for path in begun.iterdir())
+            assert written == [f"weights-0000{rank}-of-00004.safetensors" for rank in (1, 2, 3, 4)], written
+            if victim is None:
+                # The checkpoint of step 9 has to wait for that of step 6.
+                job.at_step(9)
+                gate.touch()
+            else:
+                os.kill(ranks.pid(victim), signal.SIGKILL)
+            ranks.finish()
+            assert len(ranks.lives()) == (1 if victim is None else 2), job.tail()
+            if victim is not None:
+                assert re.search(r"lineage 2 starts from the end of step 3\b", job.log("trainer-0")), job.log("trainer-0")
+                assert not begun.exists(), "what was half-written is still there"
+            line = next(line for line in job.metrics() if line["step"] == 10)
+            print(f"  {name}: step 8 committed before the checkpoint of step 6; checkpoints of the step before: training stood still for "
+                  f"{line['checkpoint/wait_s']:.3f} s", flush=True)
+
+
+TWO_BY_TWO_SHARDED = [*TWO_BY_TWO, "trainer.zero_stage=3"]
+ONE = ["trainer.ranks=1", "trainer.tensor_parallel=1"]
 LAYOUTS = [
-    TWO_BY_TWO,
-    ["trainer.ranks=1", "trainer.tensor_parallel=1"],
+    TWO_BY_TWO_SHARDED,
+    ONE,
+    TWO_BY_TWO_SHARDED,
     ["trainer.ranks=4", "trainer.tensor_parallel=1", "trainer.zero_stage=3"],
     ["trainer.ranks=2", "trainer.tensor_parallel=2", "trainer.sequence_parallel=true", "trainer.zero_stage=0"],
     ["trainer.ranks=3", "trainer.tensor_parallel=1", "trainer.zero_stage=2"],
@@ -252,4 +285,4 @@ parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("tests", nargs="*")
 arguments = parser.parse_args()
 sys.argv = [sys.argv[0], *arguments.tests]
-lw.main({"kills": kills, "hangs": hangs, "layouts": layouts, "soak": soak})
+lw.main({"kills": kills, "hangs": hangs, "beside": beside, "layouts": layouts, "soak": soak})

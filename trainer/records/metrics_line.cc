@@ -161,6 +161,8 @@ std::vector<std::pair<std::string, double>> MetricValues(const StepFacts& facts)
   values.emplace_back("weights/bytes", static_cast<double>(facts.publish_bytes));
   values.emplace_back("weights/members", static_cast<double>(facts.publish_members));
   values.emplace_back("weights/fenced", static_cast<double>(facts.publish_fenced));
+  values.emplace_back("checkpoint/wait_s", facts.checkpoint_wait_seconds);
+  values.emplace_back("checkpoint/write_s", facts.checkpoint_write_seconds);
   for (const auto& [name, value] : facts.times) values.emplace_back(name, value);
   return values;
 }

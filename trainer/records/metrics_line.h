@@ -49,6 +49,10 @@ struct StepFacts {
   uint64_t publish_members = 0;
   uint64_t publish_fenced = 0;
 
+  // Since the last line: training stood still for checkpoints; the ranks wrote them beside training.
+  double checkpoint_wait_seconds = 0;
+  double checkpoint_write_seconds = 0;
+
   // ProcessTimes::Take.
   std::map<std::string, double> times;
 };

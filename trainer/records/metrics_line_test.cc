@@ -119,6 +119,8 @@ TEST(MetricsLineTest, HasEveryFixedNameAndTheRightValues) {
                            "weights/publish_s",
                            "weights/bytes",
                            "weights/members",
+                           "checkpoint/wait_s",
+                           "checkpoint/write_s",
                            "length/generated_mean",
                            "length/trained_mean",
                            "wait/trainer/waiting_for_groups_s",
