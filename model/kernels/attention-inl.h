@@ -49,6 +49,11 @@ LEEWAY_INLINE void RowScores(const Real* query, int64_t head_dim, Real* const* t
                              Real scale, Real* scores) {
   const int64_t count = position / kLanes + 1;
   int64_t tile = 0;
+  // Enough chains to hide a multiply-add's latency, where there are the registers.
+  if constexpr (kSumRegisters >= 8 * Vec<Real>::kParts) {
+    for (; tile + 8 <= count; tile += 8)
+      TileScores<Real, 8>(query, head_dim, tiles + tile, offset, scale, scores + tile * kLanes);
+  }
   for (; tile + 4 <= count; tile += 4)
     TileScores<Real, 4>(query, head_dim, tiles + tile, offset, scale, scores + tile * kLanes);
   for (; tile < count; ++tile)
@@ -105,8 +110,17 @@ void Attention(const AttentionShape& shape, const Real* queries, Real* const* ti
     for (; d + 4 * kLanes <= padded; d += 4 * kLanes) {
       WeightedValues<Real, 4>(scratch, tiles, values + d * kLanes, position, inverse, output + d);
     }
-    for (; d < padded; d += kLanes)
-      WeightedValues<Real, 1>(scratch, tiles, values + d * kLanes, position, inverse, output + d);
+    switch ((padded - d) / kLanes) {
+      case 3:
+        WeightedValues<Real, 3>(scratch, tiles, values + d * kLanes, position, inverse, output + d);
+        break;
+      case 2:
+        WeightedValues<Real, 2>(scratch, tiles, values + d * kLanes, position, inverse, output + d);
+        break;
+      case 1:
+        WeightedValues<Real, 1>(scratch, tiles, values + d * kLanes, position, inverse, output + d);
+        break;
+    }
   }
 }
 
