@@ -32,7 +32,7 @@ int64_t ActivationBytes(const ModelShape& shape, const TensorRank& rank, Recompu
 }
 
 int64_t PackedWeightBytes(const ModelShape& shape, const TensorRank& rank, bool is_streamed, bool backward,
-                          int64_t real_bytes) {
+                          int64_t real_bytes, WeightFormat format) {
   const ModelShape shard = TensorShard(shape, rank.rank, rank.size);
   const int64_t hidden = RoundUpToPanel(shape.hidden);
   const int64_t head = RoundUpToPanel(shape.head_dim);
@@ -40,16 +40,25 @@ int64_t PackedWeightBytes(const ModelShape& shape, const TensorRank& rank, bool 
   const int64_t vocabulary = RoundUpToPanel(shard.vocabulary);
   const int64_t query = shard.heads * head;
   const int64_t qkv = query + 2 * shard.key_value_heads * head;
+  const int64_t layers = is_streamed ? 1 : shape.layers;
   // Outputs are padded, the depth is not; transposed it is the other way round.
-  int64_t layer = qkv * shape.hidden + hidden * query + 2 * intermediate * shape.hidden + hidden * shard.intermediate;
-  int64_t others = vocabulary * shape.hidden + hidden;
+  int64_t matrices =
+      layers * (qkv * shape.hidden + hidden * query + 2 * intermediate * shape.hidden + hidden * shard.intermediate);
+  matrices += vocabulary * shape.hidden;
   if (backward) {
-    others += hidden * qkv + query * hidden + hidden * 2 * intermediate + intermediate * hidden;
-    others += hidden * (vocabulary <= kHeadBlock ? vocabulary : kHeadBlock + vocabulary % kHeadBlock);
+    matrices += hidden * qkv + query * hidden + hidden * 2 * intermediate + intermediate * hidden;
+    matrices += hidden * (vocabulary <= kHeadBlock ? vocabulary : kHeadBlock + vocabulary % kHeadBlock);
   }
-  layer += 2 * hidden + (shape.has_qkv_bias() ? qkv : 0) + (shape.has_qk_norm() ? 2 * head : 0);
-  if (!is_streamed) others += shard.vocabulary * shape.hidden;
-  return ((is_streamed ? 1 : shape.layers) * layer + others) * real_bytes;
+  if (!is_streamed) matrices += shard.vocabulary * shape.hidden;
+  const int64_t vectors =
+      hidden + layers * (2 * hidden + (shape.has_qkv_bias() ? qkv : 0) + (shape.has_qk_norm() ? 2 * head : 0));
+  return matrices * (format == WeightFormat::kBf16 ? 2 : real_bytes) + vectors * real_bytes;
+}
+
+WeightFormat FormatOfBf16(const ModelShape& shape) {
+  return shape.ParameterCount() * static_cast<int64_t>(sizeof(float)) <= internal::kCachedWeightBytes
+             ? WeightFormat::kRoundedReal
+             : WeightFormat::kBf16;
 }
 
 }  // namespace leeway

@@ -34,9 +34,13 @@ int64_t ActivationBytes(const ModelShape& shape, const TensorRank& rank, Recompu
 
 // Bytes of the weights as the kernels read them, beside the parameters in flat order: every matrix packed, with
 // `backward` also those of one layer and a part of the head transposed, and the norms; the embedding's rows too unless
-// the parameters are streamed, when only one layer is there at a time.
+// the parameters are streamed, when only one layer is there at a time. Norms and biases are Reals in every format.
 int64_t PackedWeightBytes(const ModelShape& shape, const TensorRank& rank, bool is_streamed, bool backward,
-                          int64_t real_bytes);
+                          int64_t real_bytes, WeightFormat format = WeightFormat::kReal);
+
+// How a model of bf16 weights had best keep them: as Reals where all of them stay in the cache anyway, which the
+// kernels then need not widen. No bit depends on it.
+WeightFormat FormatOfBf16(const ModelShape& shape);
 
 }  // namespace leeway
 

@@ -172,6 +172,75 @@ void CheckProducts() {
   }
 }
 
+// A bf16 product is the product over the floats that the weights are.
+TEST(ProductTest, Bf16EqualsTheProductOverTheSameWeightsAsFloats) {
+  // Depths in one piece and in several, in blocks that have to be widened panel by panel, and in blocks that are too
+  // long for that.
+  for (const int64_t depth : {1, 7, 64, 300, 1400, 2600, 9000, 34'000}) {
+    for (const int64_t outputs : {1, 16, 50, 200}) {
+      if (depth > 1400 && outputs == 50) continue;
+      const int64_t most_rows = depth > 1400 ? 33 : 100;
+      const std::vector<float> x = RandomValues<float>(most_rows * depth + kPanel, 8);
+      const std::vector<float> w = RandomValues<float>(outputs * depth, 9);
+      PackedMatrix<float> rounded(outputs, depth, WeightFormat::kRoundedReal);
+      PackedMatrix<float> bf16(outputs, depth, WeightFormat::kBf16);
+      rounded.SetBlock(0, 0, w.data(), depth, outputs, depth);
+      bf16.SetBlock(0, 0, w.data(), depth, outputs, depth);
+      const int64_t stride = rounded.padded_outputs();
+      for (const int64_t blocks : {1, 2, 4}) {
+        for (const InstructionSet set : SupportedSets()) {
+          const Kernels<float>& kernels = KernelsFor<float>(set);
+          for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 13, 14, 15, 29, static_cast<int>(most_rows)}) {
+            // The scalar kernels are slow.
+            if (set == InstructionSet::kScalar && rows * depth * outputs > 2'000'000) continue;
+            std::vector<float> expected(static_cast<size_t>(rows * stride), -1.0f), y = expected;
+            const int64_t middle = rounded.panels() / 3;
+            rounded.Product(kernels, x.data(), depth, rows, blocks, 0, rounded.panels(), expected.data());
+            bf16.Product(kernels, x.data(), depth, rows, blocks, 0, middle, y.data());
+            bf16.Product(kernels, x.data(), depth, rows, blocks, middle, bf16.panels(), y.data());
+            ASSERT_TRUE(SameBits(y, expected)) << InstructionSetName(set) << " depth " << depth << " outputs "
+                                               << outputs << " blocks " << blocks << " rows " << rows;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedMatrixTest, Bf16RoundsToNearestEvenAndTransposes) {
+  // Halves between neighbours go to the even one; infinity and what is not a number stay what they are.
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::pair<float, float> values[] = {{1.0f, 1.0f},
+                                            {1.00390625f, 1.0f},        // 1 + 2^-8
+                                            {1.01171875f, 1.015625f},   // 1 + 3 * 2^-8
+                                            {1.00390637f, 1.0078125f},  // a little more than half
+                                            {-1.00390625f, -1.0f},
+                                            {3.4028235e38f, kInfinity},  // beyond the largest
+                                            {-kInfinity, -kInfinity}};
+  for (const auto& [value, rounded] : values) EXPECT_EQ(FromBf16(ToBf16(value)), rounded) << value;
+  EXPECT_TRUE(std::isnan(FromBf16(ToBf16(std::numeric_limits<float>::quiet_NaN()))));
+  ParallelFor parallel(2);
+  const int64_t outputs = 50, depth = 37;
+  const std::vector<float> w = RandomValues<float>(outputs * depth, 10);
+  std::vector<float> transposed(static_cast<size_t>(outputs * depth));
+  for (int64_t o = 0; o < outputs; ++o) {
+    for (int64_t d = 0; d < depth; ++d) transposed[d * outputs + o] = w[o * depth + d];
+  }
+  PackedMatrix<float> from(outputs, depth, WeightFormat::kBf16),
+      to(depth, RoundUpToPanel(outputs), WeightFormat::kBf16);
+  PackedMatrix<float> expected(depth, RoundUpToPanel(outputs), WeightFormat::kBf16);
+  from.SetBlock(0, 0, w.data(), depth, outputs, depth);
+  to.SetTransposed(from, &parallel);
+  expected.SetBlock(0, 0, transposed.data(), outputs, depth, outputs);
+  const std::vector<float> x = RandomValues<float>(3 * 64, 11);
+  std::vector<float> y(3 * 48), expected_y(3 * 48);
+  const Kernels<float>& kernels = KernelsFor<float>(ActiveInstructionSet());
+  to.Product(kernels, x.data(), 64, 3, 1, 0, to.panels(), y.data());
+  expected.Product(kernels, x.data(), 64, 3, 1, 0, to.panels(), expected_y.data());
+  EXPECT_TRUE(SameBits(y, expected_y));
+  EXPECT_EQ(to.size_bytes(), 48 * 64 * 2);
+}
+
 TEST(ProductTest, FloatEqualsPlainChainsToTheBit) { CheckProducts<float>(); }
 TEST(ProductTest, DoubleEqualsPlainChainsToTheBit) { CheckProducts<double>(); }
 

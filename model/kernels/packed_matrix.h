@@ -2,69 +2,132 @@
 #define LEEWAY_MODEL_KERNELS_PACKED_MATRIX_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "base/executor.h"
+#include "base/status_macros.h"
 #include "model/kernels/buffer.h"
 #include "model/kernels/kernels.h"
+#include "model/weight_format.h"
 
 namespace leeway {
 namespace internal {
 
-// A weight matrix as the product kernel reads it: panels of 16 outputs, [panel][depth][16]. Outputs beyond the true
-// number are zero. Depth is what a product sums over.
+// A weight matrix as the product kernels read it: panels of 16 outputs, [panel][depth][16], of Reals or of bf16.
+// Outputs beyond the true number are zero. Depth is what a product sums over.
 template <typename Real>
 class PackedMatrix {
  public:
   // Zero everywhere.
-  PackedMatrix(int64_t outputs, int64_t depth) : panels_(RoundUpToPanel(outputs) / kPanel), depth_(depth) {
-    data_.Reserve(panels_ * kPanel * depth_);
+  PackedMatrix(int64_t outputs, int64_t depth, WeightFormat format = WeightFormat::kReal)
+      : format_(format), panels_(RoundUpToPanel(outputs) / kPanel), depth_(depth) {
+    if (is_bf16()) {
+      bf16_.Reserve(panels_ * kPanel * depth_);
+    } else {
+      reals_.Reserve(panels_ * kPanel * depth_);
+    }
   }
 
-  // Element (output_begin + r, depth_begin + c) = source[r * stride + c].
+  // Element (output_begin + r, depth_begin + c) = source[r * stride + c], in the matrix's format.
+  void SetBlock(int64_t output_begin, int64_t depth_begin, const WeightSpan<Real>& source, int64_t stride, int64_t rows,
+                int64_t columns) {
+    const auto set = [&](auto* stored, const auto* from, const auto& convert) {
+      SetBlockOf(output_begin, depth_begin, stored, from, convert, stride, rows, columns);
+    };
+    const auto widen = [](uint16_t value) { return static_cast<Real>(FromBf16(value)); };
+    const auto round = [](Real value) { return ToBf16(static_cast<float>(value)); };
+    if (source.is_bf16()) {
+      if (is_bf16()) return set(bf16_.data(), source.bf16(), [](uint16_t value) { return value; });
+      return set(reals_.data(), source.bf16(), widen);
+    }
+    if (is_bf16()) return set(bf16_.data(), source.reals(), round);
+    if (format_ == WeightFormat::kReal) return set(reals_.data(), source.reals(), [](Real value) { return value; });
+    set(reals_.data(), source.reals(), [&](Real value) { return widen(round(value)); });
+  }
   void SetBlock(int64_t output_begin, int64_t depth_begin, const Real* source, int64_t stride, int64_t rows,
                 int64_t columns) {
+    if (rows <= 0) return;
+    SetBlock(output_begin, depth_begin, absl::MakeConstSpan(source, (rows - 1) * stride + columns), stride, rows,
+             columns);
+  }
+
+  // Becomes the transpose of other's outputs [first_output, first_output + depth), padded ones included.
+  // REQUIRES: first_output is a multiple of 16, and the formats are one.
+  void SetTransposed(const PackedMatrix& other, ParallelFor* parallel, int64_t first_output = 0) {
+    LEEWAY_CHECK(format_ == other.format_);
+    parallel->Run(panels_, 64 * 1024 / (depth_ * kPanel) + 1, [&](int64_t begin, int64_t end) {
+      if (is_bf16()) {
+        SetTransposedPanels(other, other.bf16_.data(), bf16_.data(), first_output, begin, end);
+      } else {
+        SetTransposedPanels(other, other.reals_.data(), reals_.data(), first_output, begin, end);
+      }
+    });
+  }
+
+  // y[rows][panels [panel_begin, panel_end)] = x times the matrix, see Kernels::product.
+  void Product(const Kernels<Real>& kernels, const Real* x, int64_t x_stride, int64_t rows, int64_t depth_blocks,
+               int64_t panel_begin, int64_t panel_end, Real* y) const {
+    if (is_bf16()) {
+      kernels.product_bf16(x, x_stride, rows, bf16_.data(), depth_, depth_blocks, panel_begin, panel_end, y,
+                           padded_outputs());
+    } else {
+      kernels.product(x, x_stride, rows, reals_.data(), depth_, depth_blocks, panel_begin, panel_end, y,
+                      padded_outputs());
+    }
+  }
+
+  bool is_bf16() const { return format_ == WeightFormat::kBf16; }
+  // Null if it is of bf16.
+  const Real* data() const { return reals_.data(); }
+  int64_t panels() const { return panels_; }
+  int64_t depth() const { return depth_; }
+  // Stride of a row of outputs.
+  int64_t padded_outputs() const { return panels_ * kPanel; }
+  int64_t size_bytes() const {
+    return padded_outputs() * depth_ * static_cast<int64_t>(is_bf16() ? sizeof(uint16_t) : sizeof(Real));
+  }
+
+ private:
+  // Where a lane lies in its panel's step.
+  static constexpr int64_t Place(const Real*, int64_t lane) { return lane; }
+  static constexpr int64_t Place(const uint16_t*, int64_t lane) { return Bf16Lane(lane); }
+
+  template <typename Stored, typename Source, typename Convert>
+  void SetBlockOf(int64_t output_begin, int64_t depth_begin, Stored* stored, const Source* source,
+                  const Convert& convert, int64_t stride, int64_t rows, int64_t columns) {
     // Column blocks keep the sixteen rows' lines of one panel in the cache while it is filled.
     constexpr int64_t kColumns = 16;
     for (int64_t begin = 0; begin < columns; begin += kColumns) {
       const int64_t end = begin + kColumns < columns ? begin + kColumns : columns;
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t output = output_begin + r;
-        Real* panel = data_.data() + (output / kPanel * depth_ + depth_begin) * kPanel + output % kPanel;
-        for (int64_t c = begin; c < end; ++c) panel[c * kPanel] = source[r * stride + c];
+        Stored* panel = stored + (output / kPanel * depth_ + depth_begin) * kPanel + Place(stored, output % kPanel);
+        for (int64_t c = begin; c < end; ++c) panel[c * kPanel] = convert(source[r * stride + c]);
       }
     }
   }
 
-  // Becomes the transpose of other's outputs [first_output, first_output + depth), padded ones included.
-  // REQUIRES: first_output is a multiple of 16.
-  void SetTransposed(const PackedMatrix& other, ParallelFor* parallel, int64_t first_output = 0) {
-    parallel->Run(panels_, 64 * 1024 / (depth_ * kPanel) + 1,
-                  [&](int64_t begin, int64_t end) { SetTransposedPanels(other, first_output, begin, end); });
-  }
-
-  const Real* data() const { return data_.data(); }
-  int64_t panels() const { return panels_; }
-  int64_t depth() const { return depth_; }
-  // Stride of a row of outputs.
-  int64_t padded_outputs() const { return panels_ * kPanel; }
-
- private:
-  void SetTransposedPanels(const PackedMatrix& other, int64_t first_output, int64_t panel_begin, int64_t panel_end) {
+  template <typename Stored>
+  void SetTransposedPanels(const PackedMatrix& other, const Stored* source, Stored* stored, int64_t first_output,
+                           int64_t panel_begin, int64_t panel_end) {
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
       const int64_t first = panel * kPanel;
       const int64_t lanes = first + kPanel < other.depth_ ? kPanel : other.depth_ - first;
       for (int64_t output = 0; output < depth_; ++output) {
         const int64_t from_panel = (first_output + output) / kPanel;
-        const Real* from = other.data_.data() + (from_panel * other.depth_ + first) * kPanel + output % kPanel;
-        Real* to = data_.data() + (panel * depth_ + output) * kPanel;
-        for (int64_t lane = 0; lane < lanes; ++lane) to[lane] = from[lane * kPanel];
+        const Stored* from = source + (from_panel * other.depth_ + first) * kPanel + Place(stored, output % kPanel);
+        Stored* to = stored + (panel * depth_ + output) * kPanel;
+        for (int64_t lane = 0; lane < lanes; ++lane) to[Place(stored, lane)] = from[lane * kPanel];
       }
     }
   }
 
+  WeightFormat format_;
   int64_t panels_;
   int64_t depth_;
-  Buffer<Real> data_;
+  // One of them.
+  Buffer<Real> reals_;
+  Buffer<uint16_t> bf16_;
 };
 
 }  // namespace internal

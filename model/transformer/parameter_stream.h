@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "model/weight_format.h"
 
 namespace leeway {
 
@@ -20,7 +21,7 @@ class ParameterStream {
   virtual ~ParameterStream() = default;
   // All parameters of the unit, valid until the next call of Acquire. `next` is the unit that will be asked for after
   // it, so that its gathering may begin; -1 = none.
-  virtual absl::StatusOr<absl::Span<const Real>> Acquire(int64_t unit, int64_t next) = 0;
+  virtual absl::StatusOr<WeightSpan<Real>> Acquire(int64_t unit, int64_t next) = 0;
 };
 
 template <typename Real>

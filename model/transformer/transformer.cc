@@ -49,8 +49,10 @@ Transformer<Real>::State::State(const ModelShape& model_shape, ParallelFor* para
       attention_scale(static_cast<Real>(1.0 / std::sqrt(static_cast<double>(model_shape.head_dim)))),
       epsilon(static_cast<Real>(model_shape.rms_epsilon)),
       recompute(options.recompute),
+      weight_format(options.weights),
       units(ParameterUnits(shape)),
       scratch(static_cast<size_t>(parallel_for->threads())) {
+  LEEWAY_CHECK(weight_format == WeightFormat::kReal || sizeof(Real) == sizeof(float)) << "bf16 is for float arithmetic";
   const std::vector<ParameterInfo> layout = ParameterLayout(shape);
   internal::LayerOffsets& o = offsets;
   size_t next = 1;
@@ -69,29 +71,30 @@ Transformer<Real>::State::State(const ModelShape& model_shape, ParallelFor* para
 
 template <typename Real>
 void Transformer<Real>::State::MakeSlots(int64_t count) {
-  if (head.empty()) head.emplace_back(shape.vocabulary, shape.hidden);
+  if (head.empty()) head.emplace_back(shape.vocabulary, shape.hidden, weight_format);
   norms.Reserve((1 + 2 * count) * hidden_width());
   if (shape.has_qkv_bias()) qkv_biases.Reserve(count * attention.qkv_width());
   if (shape.has_qk_norm()) head_norms.Reserve(2 * count * attention.head_dim_padded);
   while (static_cast<int64_t>(layers.size()) < count) {
-    layers.push_back({PackedMatrix<Real>(attention.qkv_width(), shape.hidden),
-                      PackedMatrix<Real>(shape.hidden, attention.query_width()),
-                      PackedMatrix<Real>(2 * intermediate_width(), shape.hidden),
-                      PackedMatrix<Real>(shape.hidden, shape.intermediate)});
+    layers.push_back({PackedMatrix<Real>(attention.qkv_width(), shape.hidden, weight_format),
+                      PackedMatrix<Real>(shape.hidden, attention.query_width(), weight_format),
+                      PackedMatrix<Real>(2 * intermediate_width(), shape.hidden, weight_format),
+                      PackedMatrix<Real>(shape.hidden, shape.intermediate, weight_format)});
   }
 }
 
 template <typename Real>
-void Transformer<Real>::State::PackLayer(int64_t layer, const Real* flat, ParallelFor* inner) {
+void Transformer<Real>::State::PackLayer(int64_t layer, const WeightSpan<Real>& flat, ParallelFor* inner) {
   const internal::LayerOffsets& o = offsets;
   internal::LayerMatrices<Real>& m = layers[SlotOf(layer)];
   const int64_t hidden = shape.hidden;
   const int64_t head_dim = shape.head_dim;
   const int64_t padded = attention.head_dim_padded;
+  const auto from = [&flat](int64_t offset) { return flat.subspan(offset, flat.size() - offset); };
   // Heads are spread out to their padded stride; the padding stays zero.
   const auto set_heads = [&](int64_t first, int64_t offset, int64_t heads) {
     for (int64_t head = 0; head < heads; ++head) {
-      m.qkv.SetBlock((first + head) * padded, 0, flat + offset + head * head_dim * hidden, hidden, head_dim, hidden);
+      m.qkv.SetBlock((first + head) * padded, 0, from(offset + head * head_dim * hidden), hidden, head_dim, hidden);
     }
   };
   const std::function<void()> parts[] = {
@@ -102,13 +105,13 @@ void Transformer<Real>::State::PackLayer(int64_t layer, const Real* flat, Parall
       },
       [&] {
         for (int64_t head = 0; head < shape.heads; ++head) {
-          m.output.SetBlock(0, head * padded, flat + o.output + head * head_dim, shape.heads * head_dim, hidden,
+          m.output.SetBlock(0, head * padded, from(o.output + head * head_dim), shape.heads * head_dim, hidden,
                             head_dim);
         }
       },
-      [&] { m.gate_up.SetBlock(0, 0, flat + o.gate, hidden, shape.intermediate, hidden); },
-      [&] { m.gate_up.SetBlock(intermediate_width(), 0, flat + o.up, hidden, shape.intermediate, hidden); },
-      [&] { m.down.SetBlock(0, 0, flat + o.down, shape.intermediate, hidden, shape.intermediate); },
+      [&] { m.gate_up.SetBlock(0, 0, from(o.gate), hidden, shape.intermediate, hidden); },
+      [&] { m.gate_up.SetBlock(intermediate_width(), 0, from(o.up), hidden, shape.intermediate, hidden); },
+      [&] { m.down.SetBlock(0, 0, from(o.down), shape.intermediate, hidden, shape.intermediate); },
   };
   Split(inner, std::size(parts), 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) parts[part]();
@@ -117,7 +120,7 @@ void Transformer<Real>::State::PackLayer(int64_t layer, const Real* flat, Parall
     const auto set_bias = [&](int64_t first, int64_t offset, int64_t heads) {
       Real* const to = qkv_bias(layer) + first * padded;
       for (int64_t head = 0; head < heads; ++head) {
-        std::copy_n(flat + offset + head * head_dim, head_dim, to + head * padded);
+        CopyWeights(flat, offset + head * head_dim, head_dim, to + head * padded);
       }
     };
     set_bias(0, o.query_bias, shape.heads);
@@ -125,34 +128,35 @@ void Transformer<Real>::State::PackLayer(int64_t layer, const Real* flat, Parall
     set_bias(shape.heads + shape.key_value_heads, o.value_bias, shape.key_value_heads);
   }
   if (shape.has_qk_norm()) {
-    std::copy_n(flat + o.query_norm, head_dim, query_norm(layer));
-    std::copy_n(flat + o.key_norm, head_dim, key_norm(layer));
+    CopyWeights(flat, o.query_norm, head_dim, query_norm(layer));
+    CopyWeights(flat, o.key_norm, head_dim, key_norm(layer));
   }
-  std::copy_n(flat + o.attention_norm, hidden, attention_norm(layer));
-  std::copy_n(flat + o.mlp_norm, hidden, mlp_norm(layer));
+  CopyWeights(flat, o.attention_norm, hidden, attention_norm(layer));
+  CopyWeights(flat, o.mlp_norm, hidden, mlp_norm(layer));
 }
 
 template <typename Real>
-void Transformer<Real>::State::PackHead(const Real* flat) {
+void Transformer<Real>::State::PackHead(const WeightSpan<Real>& flat) {
   // Whole panels, so that threads write disjoint lines.
   parallel->Run(head[0].panels(), 64, [&](int64_t begin, int64_t end) {
     const int64_t first = begin * kPanel;
     const int64_t last = std::min(end * kPanel, shape.vocabulary);
-    head[0].SetBlock(first, 0, flat + first * shape.hidden, shape.hidden, last - first, shape.hidden);
+    head[0].SetBlock(first, 0, flat.subspan(first * shape.hidden, (last - first) * shape.hidden), shape.hidden,
+                     last - first, shape.hidden);
   });
 }
 
 template <typename Real>
-absl::StatusOr<const Real*> Transformer<Real>::State::Acquire(int64_t unit, int64_t next) {
-  LEEWAY_ASSIGN_OR_RETURN(const absl::Span<const Real> values, stream->Acquire(unit, next));
-  LEEWAY_CHECK(static_cast<int64_t>(values.size()) == units[unit].element_count())
+absl::StatusOr<WeightSpan<Real>> Transformer<Real>::State::Acquire(int64_t unit, int64_t next) {
+  LEEWAY_ASSIGN_OR_RETURN(const WeightSpan<Real> values, stream->Acquire(unit, next));
+  LEEWAY_CHECK(values.size() == units[unit].element_count())
       << values.size() << " values for unit " << unit << " of " << units[unit].element_count();
-  return values.data();
+  return values;
 }
 
 template <typename Real>
 absl::Status Transformer<Real>::State::LoadLayer(int64_t layer, int64_t next_unit) {
-  LEEWAY_ASSIGN_OR_RETURN(const Real* const flat, Acquire(1 + layer, next_unit));
+  LEEWAY_ASSIGN_OR_RETURN(const WeightSpan<Real> flat, Acquire(1 + layer, next_unit));
   PackLayer(layer, flat, parallel);
   return absl::OkStatus();
 }
@@ -184,23 +188,45 @@ const ModelShape& Transformer<Real>::shard() const {
 
 template <typename Real>
 void Transformer<Real>::SetParameters(absl::Span<const Real> flat) {
+  SetParametersFrom(flat);
+}
+
+template <typename Real>
+void Transformer<Real>::SetParameters(absl::Span<const uint16_t> flat) {
+  SetParametersFrom(flat);
+}
+
+template <typename Real>
+void Transformer<Real>::SetParametersFrom(const WeightSpan<Real>& flat) {
   State& s = *state_;
-  LEEWAY_CHECK(static_cast<int64_t>(flat.size()) == s.shape.ParameterCount()) << flat.size();
+  LEEWAY_CHECK(flat.size() == s.shape.ParameterCount()) << flat.size();
   LEEWAY_CHECK(s.stream == nullptr) << "the parameters are streamed";
+  const auto unit = [&](int64_t index) { return flat.subspan(s.units[index].begin, s.units[index].element_count()); };
   s.MakeSlots(s.shape.layers);
   s.parallel->Run(s.shape.layers, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t layer = begin; layer < end; ++layer) {
-      s.PackLayer(layer, flat.data() + s.units[1 + layer].begin, nullptr);
-    }
+    for (int64_t layer = begin; layer < end; ++layer) s.PackLayer(layer, unit(1 + layer), nullptr);
   });
-  const Real* const last = flat.data() + s.units.back().begin;
-  std::copy_n(last, s.shape.hidden, s.final_norm());
-  s.PackHead(s.shape.tied_head ? flat.data() : last + s.shape.hidden);
-  const int64_t embedding_size = s.shape.vocabulary * s.shape.hidden;
-  Real* const rows = s.embedding.Reserve(embedding_size);
-  s.embedding_rows = rows;
-  s.parallel->Run(embedding_size, 64 * 1024,
-                  [&](int64_t begin, int64_t end) { std::copy_n(flat.data() + begin, end - begin, rows + begin); });
+  const int64_t hidden = s.shape.hidden;
+  const WeightSpan<Real> last = unit(static_cast<int64_t>(s.units.size()) - 1);
+  s.CopyWeights(last, 0, hidden, s.final_norm());
+  const WeightSpan<Real> embedding = unit(0).subspan(0, s.shape.vocabulary * hidden);
+  s.PackHead(s.shape.tied_head ? embedding : last.subspan(hidden, s.shape.vocabulary * hidden));
+  const auto copy = [&](auto* rows) {
+    s.parallel->Run(embedding.size(), 64 * 1024, [&](int64_t begin, int64_t end) {
+      const WeightSpan<Real> part = embedding.subspan(begin, end - begin);
+      if constexpr (sizeof(*rows) == sizeof(uint16_t)) {
+        part.CopyTo(rows + begin);
+      } else {
+        part.CopyTo(s.weight_format, rows + begin);
+      }
+    });
+    s.embedding_rows = absl::Span<const std::remove_pointer_t<decltype(rows)>>(rows, embedding.size());
+  };
+  if (s.weight_format == WeightFormat::kBf16) {
+    copy(s.bf16_embedding.Reserve(embedding.size()));
+  } else {
+    copy(s.embedding.Reserve(embedding.size()));
+  }
   s.has_activations = false;
 }
 
@@ -215,19 +241,19 @@ void Transformer<Real>::StreamParameters(ParameterStream<Real>* stream) {
 template <typename Real>
 int64_t Transformer<Real>::weight_bytes() const {
   const State& s = *state_;
-  int64_t values = s.embedding.capacity() + s.norms.capacity() + s.qkv_biases.capacity() + s.head_norms.capacity();
-  const auto add = [&values](const std::vector<internal::LayerMatrices<Real>>& matrices) {
-    for (const internal::LayerMatrices<Real>& m : matrices) {
-      for (const PackedMatrix<Real>* matrix : {&m.qkv, &m.output, &m.gate_up, &m.down}) {
-        values += matrix->padded_outputs() * matrix->depth();
-      }
+  const int64_t values =
+      s.embedding.capacity() + s.norms.capacity() + s.qkv_biases.capacity() + s.head_norms.capacity();
+  int64_t bytes = values * static_cast<int64_t>(sizeof(Real)) +
+                  s.bf16_embedding.capacity() * static_cast<int64_t>(sizeof(uint16_t));
+  for (const auto* matrices : {&s.layers, &s.transposed}) {
+    for (const internal::LayerMatrices<Real>& m : *matrices) {
+      for (const PackedMatrix<Real>* matrix : {&m.qkv, &m.output, &m.gate_up, &m.down}) bytes += matrix->size_bytes();
     }
-  };
-  add(s.layers);
-  add(s.transposed);
-  for (const PackedMatrix<Real>& matrix : s.head) values += matrix.padded_outputs() * matrix.depth();
-  for (const PackedMatrix<Real>& matrix : s.head_transposed) values += matrix.padded_outputs() * matrix.depth();
-  return values * static_cast<int64_t>(sizeof(Real));
+  }
+  for (const auto* matrices : {&s.head, &s.head_transposed}) {
+    for (const PackedMatrix<Real>& matrix : *matrices) bytes += matrix.size_bytes();
+  }
+  return bytes;
 }
 
 template <typename Real>

@@ -20,6 +20,7 @@
 #include "model/shape.h"
 #include "model/tensor_parallel.h"
 #include "model/transformer/parameter_stream.h"
+#include "model/weight_format.h"
 
 namespace leeway {
 
@@ -81,6 +82,8 @@ struct PositionScores {
 struct TransformerOptions {
   TensorParallel tensor_parallel;
   Recompute recompute = Recompute::kNone;
+  // Not kReal: only where Real is float.
+  WeightFormat weights = WeightFormat::kReal;
 };
 
 // The weights, packed for the kernels, and the passes over them.  One caller at a time; uses `parallel` for its own
@@ -102,6 +105,8 @@ class Transformer {
 
   // Copies and packs weights given in ParameterLayout order of the share (element_count = shard().ParameterCount()).
   void SetParameters(absl::Span<const Real> flat);
+  // The same, given as bf16.
+  void SetParameters(absl::Span<const uint16_t> flat);
 
   // Instead of SetParameters: every pass takes its weights from `stream`, which outlives the object, and holds one
   // layer of them at a time (and the head). For Score and Backward only.
@@ -132,6 +137,8 @@ class Transformer {
   int64_t weight_bytes() const;
 
  private:
+  void SetParametersFrom(const WeightSpan<Real>& flat);
+
   struct State;
   std::unique_ptr<State> state_;
 };

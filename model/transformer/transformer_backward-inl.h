@@ -62,10 +62,10 @@ void AddWeightGradients(const Kernels<Real>& kernels, ParallelFor* parallel, int
 template <typename Real>
 void Transformer<Real>::State::TransposeLayer(int64_t slot) {
   if (transposed.empty()) {
-    transposed.push_back({internal::PackedMatrix<Real>(shape.hidden, attention.qkv_width()),
-                          internal::PackedMatrix<Real>(attention.query_width(), hidden_width()),
-                          internal::PackedMatrix<Real>(shape.hidden, 2 * intermediate_width()),
-                          internal::PackedMatrix<Real>(shape.intermediate, hidden_width())});
+    transposed.push_back({internal::PackedMatrix<Real>(shape.hidden, attention.qkv_width(), weight_format),
+                          internal::PackedMatrix<Real>(attention.query_width(), hidden_width(), weight_format),
+                          internal::PackedMatrix<Real>(shape.hidden, 2 * intermediate_width(), weight_format),
+                          internal::PackedMatrix<Real>(shape.intermediate, hidden_width(), weight_format)});
   }
   const internal::LayerMatrices<Real>& from = layers[slot];
   internal::LayerMatrices<Real>& to = transposed[0];
@@ -80,9 +80,9 @@ void Transformer<Real>::State::MultiplyByHead(int64_t count, Real* d_head) {
   const int64_t width = hidden_width();
   const int64_t vocabulary = vocabulary_width();
   if (head_transposed.empty()) {
-    head_transposed.emplace_back(shape.hidden, std::min(vocabulary, internal::kHeadBlock));
+    head_transposed.emplace_back(shape.hidden, std::min(vocabulary, internal::kHeadBlock), weight_format);
     const int64_t rest = vocabulary % internal::kHeadBlock;
-    if (vocabulary > internal::kHeadBlock && rest > 0) head_transposed.emplace_back(shape.hidden, rest);
+    if (vocabulary > internal::kHeadBlock && rest > 0) head_transposed.emplace_back(shape.hidden, rest, weight_format);
   }
   Real* const part = d_head_part.Reserve(count * width);
   for (int64_t id = 0; id < vocabulary; id += internal::kHeadBlock) {

@@ -14,8 +14,6 @@ namespace internal {
 
 // Rows of a block that one thread runs through all layers: its activations then stay in the second-level cache.
 constexpr int64_t kBlockRows = 256;
-// Weights below this stay in every core's cache, so threads need not share one reading of them.
-constexpr int64_t kCachedWeightBytes = int64_t{4} << 20;
 // Multiply-adds that are worth waking a thread for.
 constexpr int64_t kWorthSplitting = 50'000;
 
@@ -54,22 +52,22 @@ void Transformer<Real>::State::Split(ParallelFor* inner, int64_t count, int64_t 
 
 template <typename Real>
 void Transformer<Real>::State::Multiply(ParallelFor* inner, const Real* x, int64_t x_stride, int64_t row_count,
-                                        const internal::PackedMatrix<Real>& weights, int64_t depth_blocks,
+                                        const internal::PackedMatrix<Real>& matrix, int64_t depth_blocks,
                                         Real* y) const {
-  const int64_t depth = weights.depth();
-  const int64_t y_stride = weights.padded_outputs();
-  const int64_t panels = weights.panels();
+  const int64_t depth = matrix.depth();
+  const int64_t y_stride = matrix.padded_outputs();
+  const int64_t panels = matrix.panels();
   if (inner != nullptr && panels < 4 * inner->threads() && row_count > panels) {
     Split(inner, row_count, internal::kWorthSplitting / (panels * internal::kPanel * depth) + 1,
           [&](int64_t begin, int64_t end) {
-            kernels->product(x + begin * x_stride, x_stride, end - begin, weights.data(), depth, depth_blocks, 0,
-                             panels, y + begin * y_stride, y_stride);
+            matrix.Product(*kernels, x + begin * x_stride, x_stride, end - begin, depth_blocks, 0, panels,
+                           y + begin * y_stride);
           });
     return;
   }
   Split(inner, panels, internal::kWorthSplitting / (row_count * internal::kPanel * depth) + 1,
         [&](int64_t begin, int64_t end) {
-          kernels->product(x, x_stride, row_count, weights.data(), depth, depth_blocks, begin, end, y, y_stride);
+          matrix.Product(*kernels, x, x_stride, row_count, depth_blocks, begin, end, y);
         });
 }
 
@@ -158,9 +156,9 @@ absl::Status Transformer<Real>::State::Forward() {
         ForwardLayerOfBlock(layer, block, part, inner);
       });
     }
-    LEEWAY_ASSIGN_OR_RETURN(const Real* const flat, Acquire(last, -1));
-    std::copy_n(flat, shape.hidden, final_norm());
-    if (!shape.tied_head) PackHead(flat + shape.hidden);
+    LEEWAY_ASSIGN_OR_RETURN(const WeightSpan<Real> flat, Acquire(last, -1));
+    CopyWeights(flat, 0, shape.hidden, final_norm());
+    if (!shape.tied_head) PackHead(flat.subspan(shape.hidden, flat.size() - shape.hidden));
   }
   shard_exchange.GatherRows(final_stream.data(), rows.row_count(), hidden_width());
   return shard_exchange.status();
@@ -178,7 +176,7 @@ void Transformer<Real>::State::EmbedBlock(const internal::RowBlock& block, int64
     const int64_t id = rows.tokens[row] - vocabulary_begin;
     Real* const to = embedded + (row - block.row_begin) * width;
     const bool is_here = id >= 0 && id < shape.vocabulary;
-    if (is_here) std::copy_n(embedding_rows + id * shape.hidden, shape.hidden, to);
+    if (is_here) CopyWeights(embedding_rows, id * shape.hidden, shape.hidden, to);
     std::fill(to + (is_here ? shape.hidden : 0), to + width, Real(0));
   }
   shard_exchange.SumRows(embedded, count, width);

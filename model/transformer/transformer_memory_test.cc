@@ -57,7 +57,7 @@ class Units : public ParameterStream<float>, public GradientSink<float> {
   Units(const ModelShape& shape, absl::Span<const float> flat)
       : units_(ParameterUnits(shape)), flat_(flat), gradients_(flat.size(), 0.0f) {}
 
-  absl::StatusOr<absl::Span<const float>> Acquire(int64_t unit, int64_t next) override {
+  absl::StatusOr<WeightSpan<float>> Acquire(int64_t unit, int64_t next) override {
     acquired.push_back(unit);
     EXPECT_TRUE(expected_next == -1 || unit == expected_next) << unit << " after " << expected_next << " was announced";
     expected_next = next;
@@ -65,7 +65,7 @@ class Units : public ParameterStream<float>, public GradientSink<float> {
     const ParameterUnit& range = units_[unit];
     lent_.assign(flat_.size(), -1e30f);  // whoever kept the last unit's values reads this
     std::copy_n(flat_.data() + range.begin, range.element_count(), lent_.begin());
-    return absl::MakeConstSpan(lent_).first(range.element_count());
+    return WeightSpan<float>(absl::MakeConstSpan(lent_).first(range.element_count()));
   }
 
   absl::Status Add(int64_t unit, absl::Span<const float> gradient) override {

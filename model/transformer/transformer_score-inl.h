@@ -97,8 +97,7 @@ void Transformer<Real>::State::HeadLogits(const int64_t* row_indices, int64_t co
       std::copy_n(final_stream.data() + row_indices[i] * width, width, normed.data() + i * width);
     kernels->rms_norm(to, width, end - begin, shape.hidden, final_norm(), epsilon, to);
   };
-  const bool matrix_is_cached =
-      matrix.padded_outputs() * width * static_cast<int64_t>(sizeof(Real)) <= internal::kCachedWeightBytes;
+  const bool matrix_is_cached = matrix.size_bytes() <= internal::kCachedWeightBytes;
   if (matrix_is_cached || count >= 256 * parallel->threads()) {
     const int64_t minimum = internal::kWorthSplitting / (matrix.padded_outputs() * shape.hidden) + 1;
     Split(parallel, count, minimum, [&](int64_t begin, int64_t end) {

@@ -22,6 +22,7 @@
 #include "model/transformer/key_value_cache.h"
 #include "model/transformer/shard_exchange.h"
 #include "model/transformer/transformer.h"
+#include "model/weight_format.h"
 
 namespace leeway {
 namespace internal {
@@ -120,6 +121,9 @@ void KeepLegal(absl::Span<const int32_t> legal, int64_t first_id, int64_t count,
   std::fill(logits + next, logits + count, kForbidden);
 }
 
+// Weights below this stay in every core's cache, so threads need not share one reading of them.
+constexpr int64_t kCachedWeightBytes = int64_t{4} << 20;
+
 // Ids of the head that are transposed at once: a chain of the product with them.
 constexpr int64_t kHeadBlock = 2048;
 
@@ -141,10 +145,14 @@ struct Transformer<Real>::State {
   // The slot of `layers` that holds a layer's weights.
   int64_t SlotOf(int64_t layer) const { return stream == nullptr ? layer : 0; }
   // Packs one layer, given in the flat order.
-  void PackLayer(int64_t layer, const Real* flat, ParallelFor* inner);
-  void PackHead(const Real* flat);
+  void PackLayer(int64_t layer, const WeightSpan<Real>& flat, ParallelFor* inner);
+  void PackHead(const WeightSpan<Real>& flat);
+  // to = `count` of the values from `offset` on, as the model computes with them.
+  void CopyWeights(const WeightSpan<Real>& from, int64_t offset, int64_t count, Real* to) const {
+    from.subspan(offset, count).CopyTo(weight_format, to);
+  }
   // With a stream: takes unit `unit` from it, which is needed before unit `next`.
-  absl::StatusOr<const Real*> Acquire(int64_t unit, int64_t next);
+  absl::StatusOr<WeightSpan<Real>> Acquire(int64_t unit, int64_t next);
   absl::Status LoadLayer(int64_t layer, int64_t next_unit);
 
   // Widths of padded rows.
@@ -162,7 +170,7 @@ struct Transformer<Real>::State {
                     const std::function<void(int64_t, int64_t)>& body);
   // y = x times weights.
   void Multiply(ParallelFor* inner, const Real* x, int64_t x_stride, int64_t row_count,
-                const internal::PackedMatrix<Real>& weights, int64_t depth_blocks, Real* y) const;
+                const internal::PackedMatrix<Real>& matrix, int64_t depth_blocks, Real* y) const;
 
   // cos/sin tables for positions below `positions`.
   void PreparePositions(int64_t positions);
@@ -250,6 +258,7 @@ struct Transformer<Real>::State {
   Recompute recompute;
 
   // Weights.
+  const WeightFormat weight_format;
   ParameterStream<Real>* stream = nullptr;
   std::vector<ParameterUnit> units;
   internal::LayerOffsets offsets;                         // from where a layer's unit begins
@@ -258,9 +267,11 @@ struct Transformer<Real>::State {
   std::vector<internal::PackedMatrix<Real>> head;         // one
   // Room for kHeadBlock ids, and for the rest; empty until the first Backward.
   std::vector<internal::PackedMatrix<Real>> head_transposed;
-  internal::Buffer<Real> embedding;      // [vocabulary][hidden]
-  const Real* embedding_rows = nullptr;  // the same, or the stream's
-  internal::Buffer<Real> norms;          // [1 + 2 * slots][hidden_width]: final, attention and mlp of each slot
+  // [vocabulary][hidden], in one of them.
+  internal::Buffer<Real> embedding;
+  internal::Buffer<uint16_t> bf16_embedding;
+  WeightSpan<Real> embedding_rows;  // the same, or the stream's
+  internal::Buffer<Real> norms;     // [1 + 2 * slots][hidden_width]: final, attention and mlp of each slot
 
   Real* final_norm() { return norms.data(); }
   Real* attention_norm(int64_t layer) { return norms.data() + (1 + 2 * SlotOf(layer)) * hidden_width(); }

@@ -1,25 +1,15 @@
 #include "trainer/optimizer/element_storage.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
 #include "base/status_macros.h"
+#include "model/bfloat16.h"
 
 namespace leeway {
 namespace {
 
 // Elements below which a second thread costs more than it saves.
 constexpr int64_t kMinimumPerThread = 32'768;
-
-float FromBf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
-uint16_t ToBf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  // Rounding a NaN's mantissa up could carry it into infinity.
-  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
 
 template <typename Real>
 void CheckType(DType type) {

@@ -29,19 +29,15 @@ absl::Status ShardedState<Real>::FinishGathering() {
 }
 
 template <typename Real>
-absl::StatusOr<absl::Span<const Real>> ShardedState<Real>::Acquire(int64_t unit, int64_t next) {
-  const int64_t count = plan_.UnitCount(unit, Held::kAll);
-  const auto lend = [count](const std::byte* values) {
-    return absl::MakeConstSpan(reinterpret_cast<const Real*>(values), static_cast<size_t>(count));
+absl::StatusOr<WeightSpan<Real>> ShardedState<Real>::Acquire(int64_t unit, int64_t next) {
+  const size_t count = static_cast<size_t>(plan_.UnitCount(unit, Held::kAll));
+  const auto lend = [this, count](const std::byte* values) -> WeightSpan<Real> {
+    if (sharding_.bf16_parameters) return absl::MakeConstSpan(reinterpret_cast<const uint16_t*>(values), count);
+    return absl::MakeConstSpan(reinterpret_cast<const Real*>(values), count);
   };
-  if (!sharded_.parameters) {
-    const std::byte* const stored = ParameterAt(plan_.FullOffset(unit, Held::kAll));
-    if (!sharding_.bf16_parameters) return lend(stored);
-    LoadElements(parameter_type(), stored, count, reinterpret_cast<Real*>(unit_.data()), parallel_);
-    return lend(unit_.data());
-  }
+  if (!sharded_.parameters) return lend(ParameterAt(plan_.FullOffset(unit, Held::kAll)));
   // Gathered where it is lent from, which only the present call may overwrite: never ahead.
-  const auto is_direct = [this](int64_t u) { return !sharding_.bf16_parameters && plan_.IsRankMajor(u, Held::kAll); };
+  const auto is_direct = [this](int64_t u) { return plan_.IsRankMajor(u, Held::kAll); };
   if (!gathering_.has_value() || gathering_->unit != unit) {
     LEEWAY_RETURN_IF_ERROR(FinishGathering());
     Gather(unit, is_direct(unit) ? &unit_ : &gathered_);
@@ -49,9 +45,10 @@ absl::StatusOr<absl::Span<const Real>> ShardedState<Real>::Acquire(int64_t unit,
   LEEWAY_RETURN_IF_ERROR(FinishGathering());
   if (!is_direct(unit)) {
     const int64_t begin = plan_.FullOffset(unit, Held::kAll);
+    const size_t bytes = DTypeBytes(parameter_type());
     for (const ShardPart& part : plan_.RankMajorParts(unit, Held::kAll)) {
-      LoadElements(parameter_type(), At(gathered_, part.shard_offset), part.count,
-                   reinterpret_cast<Real*>(unit_.data()) + (part.flat_offset - begin), parallel_);
+      std::memcpy(At(unit_, part.flat_offset - begin), At(gathered_, part.shard_offset),
+                  static_cast<size_t>(part.count) * bytes);
     }
   }
   if (next >= 0 && !is_direct(next)) Gather(next, &gathered_);

@@ -209,9 +209,9 @@ TEST(StateBytesTest, Buffers) {
   EXPECT_EQ(buffers({.zero_stage = 1}, 4), 2184 * 4);
   EXPECT_EQ(buffers({.zero_stage = 2}, 4), 2184 * 4);
   EXPECT_EQ(buffers({.zero_stage = 3}, 4), 3 * 2184 * 4);
-  EXPECT_EQ(buffers({.zero_stage = 3, .bf16_parameters = true}, 4), 2184 * (4 + 2 + 4));
+  EXPECT_EQ(buffers({.zero_stage = 3, .bf16_parameters = true}, 4), 2184 * (2 + 2 + 4));
   EXPECT_EQ(buffers({.zero_stage = 0, .bf16_gradients = true}, 4), 2184 * 4);
-  EXPECT_EQ(buffers({.zero_stage = 0, .bf16_parameters = true}, 1), 2184 * 4);
+  EXPECT_EQ(buffers({.zero_stage = 0, .bf16_parameters = true}, 1), 0);
 }
 
 TEST(ShardingProblemsTest, NameKeyAndRemedy) {

@@ -39,10 +39,8 @@ BufferSizes SizesOfBuffers(const ShardPlan& plan, int64_t rank, const ShardingOp
     const int64_t share = plan.ShareCount(unit, rank, Held::kTrainable);
     const bool in_place = plan.IsRankMajor(unit, Held::kTrainable);
     const auto needs_scratch = [&](int64_t bytes) { sizes.scratch_bytes = std::max(sizes.scratch_bytes, bytes); };
-    if (sharded.parameters || options.bf16_parameters) sizes.unit = std::max(sizes.unit, all);
-    if (sharded.parameters && (options.bf16_parameters || !plan.IsRankMajor(unit, Held::kAll))) {
-      sizes.gathered = std::max(sizes.gathered, all);
-    }
+    if (sharded.parameters) sizes.unit = std::max(sizes.unit, all);
+    if (sharded.parameters && !plan.IsRankMajor(unit, Held::kAll)) sizes.gathered = std::max(sizes.gathered, all);
     // Reductions.
     if (sharded.gradients) {
       needs_scratch((in_place ? share : trainable) * real_bytes);
@@ -74,7 +72,7 @@ absl::StatusOr<StateBytes> ExpectedStateBytes(const ModelShape& model, const Mes
   bytes.gradients = gradient_bytes * (sharded.gradients ? own : plan.FullCount(Held::kTrainable));
   bytes.optimizer = real_bytes * OptimizerStateElements(optimizer, plan.OptimizerParts(rank));
   const BufferSizes buffers = SizesOfBuffers(plan, rank, options, mesh.data, real_bytes);
-  bytes.buffers = buffers.unit * real_bytes + buffers.gathered * parameter_bytes + buffers.scratch_bytes;
+  bytes.buffers = (buffers.unit + buffers.gathered) * parameter_bytes + buffers.scratch_bytes;
   return bytes;
 }
 

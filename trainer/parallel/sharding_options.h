@@ -68,7 +68,7 @@ struct StateBytes {
   friend bool operator==(const StateBytes&, const StateBytes&) = default;
 };
 
-// Elements of those buffers: `unit` of the arithmetic's type, `gathered` of the parameters', `scratch_bytes` bytes.
+// Elements of those buffers: `unit` and `gathered` of the parameters' type, `scratch_bytes` bytes.
 struct BufferSizes {
   int64_t unit = 0;
   int64_t gathered = 0;
