@@ -10,8 +10,11 @@
 //
 // Counted: seconds of Learner::Train, of wall time and of processors (all threads); tokens of sequences, prompt
 // included, a second. Shares of the peak of fused multiply-adds, measured in this process: of model FLOPs (causal
-// attention, the head at scored positions) and of 6 x parameters x tokens. Memory is VmHWM after the last step.
+// attention, the head at scored positions) and of 6 x parameters x tokens. Memory is the largest resident set from the
+// first step on (VmHWM): what making the initial weights took has been given back.
 // --phases times the parts of a step afterwards, one by one, with a model of their own.
+
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -91,6 +94,15 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+// Forgets the peak so far, once what was freed has been given back.
+void ForgetPeakMemory() {
+  using MallCtl = int (*)(const char*, void*, size_t*, void*, size_t);
+  // jemalloc's, where it is the allocator; of all arenas.
+  const auto control = reinterpret_cast<MallCtl>(dlsym(RTLD_DEFAULT, "mallctl"));
+  if (control != nullptr) control("arena.4096.purge", nullptr, nullptr, nullptr, 0);
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
 int64_t PeakMemoryBytes() {
   std::ifstream status("/proc/self/status");
   std::string line;
@@ -154,8 +166,13 @@ void Record(uint64_t version, absl::Span<const double> logprobs, LeasedBatch* ba
   }
 }
 
-// Median seconds of the parts of a step: the whole batch scored, the gradients, the optimizer with the norm, and the
-// packing of the new weights.
+void Add(const Times& more, Times* sum) {
+  sum->wall += more.wall;
+  sum->processors += more.processors;
+}
+
+// Median seconds of processors of the parts of a step: the whole batch scored, the gradients, the optimizer with the
+// norm, and the packing of the new weights.
 nlohmann::json MeasurePhases(const Arguments& arguments, const TrainerOptions& options, const TrainBatch& batch,
                              absl::Span<const float> initial, ParallelFor* parallel) {
   Transformer<float> model(options.model, parallel, {.recompute = options.recompute});
@@ -171,12 +188,12 @@ nlohmann::json MeasurePhases(const Arguments& arguments, const TrainerOptions& o
       PositionScores<float> scores;
       Times begin = Now();
       LEEWAY_CHECK(model.Score(micro.sequences, micro.positions, batch.legal_sets, true, &scores).ok());
-      parts[0].wall += Since(begin).wall;
+      Add(Since(begin), &parts[0]);
       const std::vector<float> of_logprobs(micro.positions.size(), 1e-3f);
       const std::vector<float> of_entropies(micro.positions.size(), 0.0f);
       begin = Now();
       LEEWAY_CHECK(model.Backward(of_logprobs, of_entropies, absl::MakeSpan(gradients)).ok());
-      parts[1].wall += Since(begin).wall;
+      Add(Since(begin), &parts[1]);
     }
     Times begin = Now();
     const double norm = GlobalNorm(absl::MakeConstSpan(gradients), parallel);
@@ -186,7 +203,7 @@ nlohmann::json MeasurePhases(const Arguments& arguments, const TrainerOptions& o
     model.SetParameters(parameters);
     parts[3] = Since(begin);
     for (int part = 0; part < 4; ++part) {
-      if (repeat > 0 || arguments.steps == 1) seconds[part].push_back(parts[part].wall);
+      if (repeat > 0 || arguments.steps == 1) seconds[part].push_back(parts[part].processors);
     }
   }
   return {{"score", Median(seconds[0])},
@@ -213,6 +230,7 @@ absl::Status Run(const Arguments& arguments) {
   LEEWAY_RETURN_IF_ERROR(learner->Reset(RandomParameters(options.model, 1)));
   LeasedBatch leased = RandomGroups(arguments, options.model);
 
+  ForgetPeakMemory();
   std::vector<double> wall;
   std::vector<double> processors;
   std::vector<double> peaks = {MeasureComputePeak(&parallel)};
@@ -262,7 +280,7 @@ absl::Status Run(const Arguments& arguments) {
     const std::vector<float> parameters(learner->parameters().begin(), learner->parameters().end());
     learner.reset();
     result["phases"] = MeasurePhases(arguments, options, batch, parameters, &parallel);
-    absl::PrintF("phases, s: %s\n", result["phases"].dump());
+    absl::PrintF("phases, s of processors: %s\n", result["phases"].dump());
   }
   if (!arguments.json.empty()) {
     std::ofstream out(arguments.json);

@@ -20,14 +20,16 @@ torch's fused one). Systems take turns; a turn is a process of its own, whose fi
            others unless --checkpointing asks for TRL's default, which computes them twice and needs less memory
 
 Tokens/s count all ids of the sequences in a step's median seconds. The share of the machine's peak is that of
-6 x parameters x tokens and of the measured rate of fused multiply-adds. Peak memory is VmHWM of the process: TRL's
-includes generating. All use the same allocator with the same settings: jemalloc as leeway sets it up, or for the peers
-glibc's with its thresholds raised and huge pages.
+6 x parameters x tokens and of the measured rate of fused multiply-adds. Peak memory is the largest resident set of the
+process from the first step on (VmHWM), TRL's with generating. All use the same allocator with the same settings:
+jemalloc as leeway sets it up, or for the peers glibc's with its thresholds raised and huge pages.
 Exit code 1: a target is missed; 3: something is missing.
 """
 
 import argparse
+import ctypes
 import ctypes.util
+import gc
 import json
 import os
 import statistics
@@ -56,6 +58,17 @@ GLIBC = ("glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:glibc.mall
 
 
 # ---- inside the peers' environment -----------------------------------------------------------------------------------
+
+
+def forget_peak_memory():
+    """What making the model took is given back and does not count."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).mallctl(b"arena.4096.purge", None, None, None, 0)
+    except AttributeError:  # not jemalloc
+        ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/clear_refs", "w") as out:
+        out.write("5")
 
 
 def peak_memory():
@@ -90,6 +103,7 @@ def run_loop(case):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
     recorded = None
     steps = []
+    forget_peak_memory()
     for _ in range(case["steps"] + 1):
         begin = time.monotonic()
         logits = model(ids, use_cache=False, logits_to_keep=response + 1).logits[:, :-1]
@@ -168,6 +182,7 @@ def run_trl(case):
         trainer = TimedTrainer(model=model, reward_funcs=reward, args=config,
                                train_dataset=Dataset.from_dict({"prompt": [words] * (4 * sequences)}),
                                processing_class=make_tokenizer(vocabulary), callbacks=[Times()])
+        forget_peak_memory()
         trainer.train()
     expected = ((sequences, prompt), (sequences, response), sequences * response)
     if any(length != expected for length in lengths) or len(seconds["step"]) != len(seconds["generate"]):

@@ -2,6 +2,8 @@
 #define LEEWAY_MODEL_KERNELS_PACKED_MATRIX_H_
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "base/executor.h"
@@ -107,13 +109,41 @@ class PackedMatrix {
     }
   }
 
+  // to[j][i] = from[i][j], 16 by 16.
+  static void TransposeBlock(const float* from, float* to) {
+    typedef float Four __attribute__((vector_size(16)));
+    for (int64_t i = 0; i < kPanel; i += 4) {
+      for (int64_t j = 0; j < kPanel; j += 4) {
+        Four row[4];
+        for (int r = 0; r < 4; ++r) std::memcpy(&row[r], from + (i + r) * kPanel + j, sizeof(Four));
+        const Four low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+        const Four high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+        const Four low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+        const Four high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+        row[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+        row[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+        row[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+        row[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+        for (int r = 0; r < 4; ++r) std::memcpy(to + (j + r) * kPanel + i, &row[r], sizeof(Four));
+      }
+    }
+  }
+
   template <typename Stored>
   void SetTransposedPanels(const PackedMatrix& other, const Stored* source, Stored* stored, int64_t first_output,
                            int64_t panel_begin, int64_t panel_end) {
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
       const int64_t first = panel * kPanel;
       const int64_t lanes = first + kPanel < other.depth_ ? kPanel : other.depth_ - first;
-      for (int64_t output = 0; output < depth_; ++output) {
+      int64_t output = 0;
+      if constexpr (std::is_same_v<Stored, float>) {
+        for (; lanes == kPanel && output + kPanel <= depth_; output += kPanel) {
+          const int64_t from_panel = (first_output + output) / kPanel;
+          TransposeBlock(source + (from_panel * other.depth_ + first) * kPanel,
+                         stored + (panel * depth_ + output) * kPanel);
+        }
+      }
+      for (; output < depth_; ++output) {
         const int64_t from_panel = (first_output + output) / kPanel;
         const Stored* from = source + (from_panel * other.depth_ + first) * kPanel + Place(stored, output % kPanel);
         Stored* to = stored + (panel * depth_ + output) * kPanel;
