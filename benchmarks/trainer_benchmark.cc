@@ -1,8 +1,9 @@
-// Speed and memory of one train step of the product's Learner, alone in its process: PPO-clip, AdamW, fp32.
+// Speed and memory of one train step of the product's Learner, alone in its process: PPO-clip, AdamW, arithmetic in
+// fp32.
 //
 //   trainer_benchmark [--shape smollm2-135m|15m|8m] [--sequences 8] [--prompt 32] [--response 224] [--threads 2]
-//                     [--recompute none|selective|full] [--micro-batch-tokens 16384] [--steps 5] [--phases] [--json
-//                     FILE]
+//                     [--recompute none|selective|full] [--micro-batch-tokens 16384] [--dtype f32|bf16]
+//                     [--steps 5] [--phases] [--json FILE]
 //
 // Each step trains the same sequences of random ids. Their recorded log-probabilities are those that the step before
 // computed: data that is one step old, ratios near one, nothing refused. The first step, which also touches all memory
@@ -12,6 +13,7 @@
 // included, a second. Shares of the peak of fused multiply-adds, measured in this process: of model FLOPs (causal
 // attention, the head at scored positions) and of 6 x parameters x tokens. Memory is the largest resident set from the
 // first step on (VmHWM): what making the initial weights took has been given back.
+// --dtype bf16: trainer.bf16_parameters, weights in bf16 beside a master copy.
 // --phases times the parts of a step afterwards, one by one, with a model of their own.
 
 #include <dlfcn.h>
@@ -52,6 +54,7 @@ struct Arguments {
   int steps = 5;
   std::string recompute = "none";
   int64_t micro_batch_tokens = TrainerOptions().micro_batch_tokens;
+  std::string dtype = "f32";
   bool phases = false;
   std::string json;
 };
@@ -175,7 +178,8 @@ void Add(const Times& more, Times* sum) {
 // norm, and the packing of the new weights.
 nlohmann::json MeasurePhases(const Arguments& arguments, const TrainerOptions& options, const TrainBatch& batch,
                              absl::Span<const float> initial, ParallelFor* parallel) {
-  Transformer<float> model(options.model, parallel, {.recompute = options.recompute});
+  const WeightFormat format = options.sharding.bf16_parameters ? FormatOfBf16(options.model) : WeightFormat::kReal;
+  Transformer<float> model(options.model, parallel, {.recompute = options.recompute, .weights = format});
   AdamW optimizer(options.optimizer, ParameterLayout(options.model), parallel);
   std::vector<float> parameters(initial.begin(), initial.end());
   std::vector<float> gradients(parameters.size());
@@ -221,6 +225,7 @@ absl::Status Run(const Arguments& arguments) {
   options.staleness_budget = 1;
   options.micro_batch_tokens = arguments.micro_batch_tokens;
   options.optimizer.schedule.peak = 1e-6;
+  options.sharding.bf16_parameters = arguments.dtype == "bf16";
   LEEWAY_ASSIGN_OR_RETURN(options.recompute, ParseRecompute(arguments.recompute));
 
   ParallelFor parallel(arguments.threads);
@@ -260,6 +265,7 @@ absl::Status Run(const Arguments& arguments) {
                            {"threads", arguments.threads},
                            {"tokens", tokens},
                            {"recompute", arguments.recompute},
+                           {"dtype", arguments.dtype},
                            {"micro_batch_tokens", arguments.micro_batch_tokens},
                            {"seconds", wall},
                            {"processor_seconds", processors},
@@ -304,6 +310,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", arguments.threads)->check(CLI::Range(1, 256));
   app.add_option("--recompute", arguments.recompute)->check(CLI::IsMember(leeway::RecomputeNames()));
   app.add_option("--micro-batch-tokens", arguments.micro_batch_tokens)->check(CLI::PositiveNumber);
+  app.add_option("--dtype", arguments.dtype)->check(CLI::IsMember({"f32", "bf16"}));
   app.add_option("--steps", arguments.steps, "that count")->check(CLI::Range(1, 1000));
   app.add_flag("--phases", arguments.phases);
   app.add_option("--json", arguments.json, "figures, as one object");
