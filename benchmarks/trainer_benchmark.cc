@@ -36,6 +36,7 @@
 #include "base/status_macros.h"
 #include "collective/in_process/in_process_group.h"
 #include "model/compute_peak.h"
+#include "model/memory.h"
 #include "model/random_case.h"
 #include "nlohmann/json.hpp"
 #include "trainer/learner.h"
