@@ -1,10 +1,12 @@
 #include "trainer/learner_ranks.h"
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
 
+#include "base/fake_file_system.h"
 #include "collective/in_process/in_process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -43,7 +45,8 @@ class LearnerRanksTest : public ::testing::Test {
     commands_ = std::make_unique<InProcessGroup>(2, "commands", timeout);
     follower_ = std::thread([this] {
       Rank rank = Join(1);
-      followed = FollowLeader(rank.learner.get(), rank.commands.get(), [](uint64_t) {});
+      followed = FollowLeader(
+          rank.learner.get(), rank.commands.get(), [](uint64_t) {}, disk_of_follower);
       has_ended = true;
     });
     leader = Join(0);
@@ -52,9 +55,9 @@ class LearnerRanksTest : public ::testing::Test {
     Rank rank;
     rank.world = world_.Take(index);
     rank.commands = commands_->Take(index);
-    rank.mesh = *Mesh::Create(Options().mesh, rank.world.get());
+    rank.mesh = *Mesh::Create(options.mesh, rank.world.get());
     rank.parallel = std::make_unique<ParallelFor>(1);
-    rank.learner = *Learner::Create(Options(), rank.mesh.get(), rank.parallel.get());
+    rank.learner = *Learner::Create(options, rank.mesh.get(), rank.parallel.get());
     return rank;
   }
   void TearDown() override {
@@ -65,7 +68,9 @@ class LearnerRanksTest : public ::testing::Test {
     return followed;
   }
 
+  TrainerOptions options = Options();
   Rank leader;
+  FileSystem* disk_of_follower = RealFileSystem();
   absl::Status followed;
   std::atomic<bool> has_ended = false;
 
@@ -130,6 +135,85 @@ TEST_F(LearnerRanksTest, AnErrorOfOneRankEndsTheCallThatTheOthersAreIn) {
   const absl::Status status = lead.SaveOutcomes(absl::ZeroDuration()).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 has failed: out of memory"));
   EXPECT_THAT(std::string(WaitForFollower().message()), HasSubstr("rank 1 has failed: out of memory"));
+}
+
+// A rank whose disk takes its time holds up nobody, and what it writes is of the moment of saving.
+TEST_F(LearnerRanksTest, StepsTrainWhileARankStillWrites) {
+  const TemporaryDirectory directory;
+  std::promise<void> gate;
+  const std::shared_future<void> is_open = gate.get_future().share();
+  FaultyFileSystem slow([&](absl::string_view, const std::string&) {
+    is_open.wait();
+    return absl::OkStatus();
+  });
+  disk_of_follower = &slow;
+  options.sharding.zero_stage = 3;
+  Start(absl::Seconds(60));
+  LearnerLeader lead(leader.learner.get(), leader.commands.get());
+  const std::vector<float> initial = RandomParameters(TinyShape(), 1);
+  ASSERT_TRUE(lead.Reset(initial).ok());
+  ASSERT_TRUE(lead.BeginSave(directory.path(), {{"state.json", "{}"}}).ok());
+  ParallelFor parallel(1);
+  FakeRollout rollout(TinyShape(), &parallel);
+  v1::WeightsVersion version;
+  version.set_lineage(1);
+  for (uint64_t step = 1; step <= 2; ++step) {
+    version.set_version(step);
+    rollout.SetWeights(version, leader.learner->parameters());
+    StepReport report;
+    ASSERT_TRUE(lead.Train(step, rollout.Batch(step, 4, 3), &report).ok());
+    EXPECT_EQ(report.updates, 1);
+    const auto outcomes = lead.SaveOutcomes(absl::ZeroDuration());
+    ASSERT_TRUE(outcomes.ok()) << outcomes.status();
+    ASSERT_EQ(outcomes->size(), 2u);
+    EXPECT_TRUE(outcomes->at(1).is_pending);
+  }
+  gate.set_value();
+  WrittenFiles files;
+  while (files.empty()) {
+    const auto outcomes = lead.SaveOutcomes(absl::Seconds(10));
+    ASSERT_TRUE(outcomes.ok()) << outcomes.status();
+    if (outcomes->at(0).is_pending || outcomes->at(1).is_pending) continue;
+    for (const ShareOutcome& outcome : *outcomes) {
+      ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+      files.insert(outcome.files.begin(), outcome.files.end());
+    }
+  }
+  EXPECT_TRUE(lead.Stop(absl::OkStatus()).ok());
+  EXPECT_TRUE(WaitForFollower().ok()) << followed;
+  std::vector<std::string> names;
+  for (const auto& [name, file] : files) names.push_back(name);
+  const auto state = PieceReader::Open(directory.path(), names, ParameterLayout(TinyShape()));
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(*state->ReadParameters<float>(), initial);
+  // The files' bytes are those that were reported.
+  for (const auto& [name, file] : files)
+    EXPECT_EQ(*DescribeFile(RealFileSystem(), JoinPath(directory.path(), name)), file);
+}
+
+TEST_F(LearnerRanksTest, ADiskThatFailsOnAnotherRankIsToldAndNobodyEnds) {
+  const TemporaryDirectory directory;
+  FaultyFileSystem full([](absl::string_view, const std::string& path) {
+    return absl::ResourceExhaustedError("no space left: " + path);
+  });
+  disk_of_follower = &full;
+  options.sharding.zero_stage = 1;
+  Start(absl::Seconds(60));
+  LearnerLeader lead(leader.learner.get(), leader.commands.get());
+  ASSERT_TRUE(lead.Reset(RandomParameters(TinyShape(), 1)).ok());
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    ASSERT_TRUE(lead.BeginSave(directory.path(), {}).ok());
+    CheckpointInProgress progress(1, directory.path());
+    while (!progress.is_over()) {
+      const auto outcomes = lead.SaveOutcomes(absl::Seconds(10));
+      ASSERT_TRUE(outcomes.ok()) << outcomes.status();
+      progress.Take(*outcomes);
+    }
+    EXPECT_EQ(progress.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(progress.status().message()), HasSubstr("rank 1: no space left: " + directory.path()));
+  }
+  EXPECT_TRUE(lead.Stop(absl::OkStatus()).ok());
+  EXPECT_TRUE(WaitForFollower().ok()) << followed;
 }
 
 }  // namespace

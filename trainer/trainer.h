@@ -4,8 +4,8 @@
 // The trainer process's driving loop (rank 0, the queue's only consumer).
 //
 //   AllocateLineage -> newest whole checkpoint, or initial weights (+ warm start) -> Restore -> first publish
-//   each step t:  lease -> train -> publish (prepare -> queue Commit -> commit) -> metrics line -> checkpoint every N
-//   -> settle
+//   each step t:  lease -> train -> publish (prepare -> queue Commit -> commit) -> metrics line
+//   every N steps: checkpoint, which the ranks write while the next steps train -> settle
 //
 // A step is finished when the queue's Commit(t+1) was answered. A step whose loss or gradients are not finite changes
 // no weight, is counted (optimizer/skipped_steps) and dumped (failed_steps/), and is committed like any other.

@@ -7,6 +7,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -61,6 +62,42 @@ def families():
             assert tensors(again.checkpoint(1) / "weights.safetensors") == tensors(to / "model.safetensors"), family
 
 
+def assembled(checkpoint):
+    """Name -> (shape, bytes) of the weights in a checkpoint's files, put together by what their metadata says."""
+    whole, filled = {}, {}
+    for path in sorted(checkpoint.glob("weights*.safetensors")):
+        content = path.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:8 + length])
+        metadata = header.pop("__metadata__", {})
+        for name, entry in header.items():
+            values = content[8 + length + entry["data_offsets"][0]:8 + length + entry["data_offsets"][1]]
+            piece, shape = re.fullmatch(r"\[(.*)\] of \[(.*)\]", metadata.get(name, f"[{', '.join(f'0:{n}' for n in entry['shape'])}] of {entry['shape']}")).groups()
+            shape = [int(n) for n in shape.split(", ")]
+            ranges = [tuple(map(int, each.split(":"))) for each in piece.split(", ")]
+            (top, bottom), (left, right) = ranges if len(ranges) == 2 else (ranges[0], (0, 1))
+            width = shape[1] if len(shape) == 2 else 1
+            to = whole.setdefault(name, (shape, bytearray(4 * shape[0] * width)))[1]
+            for row in range(top, bottom):
+                run = values[4 * (row - top) * (right - left):4 * (row - top + 1) * (right - left)]
+                to[4 * (row * width + left):4 * (row * width + right)] = run
+            filled[name] = filled.get(name, 0) + (bottom - top) * (right - left)
+    for name, (shape, values) in whole.items():
+        assert 4 * filled[name] == len(values), (name, filled[name], shape)
+    return {name: (tuple(shape), bytes(values)) for name, (shape, values) in whole.items()}
+
+
+def ranks():
+    """What four ranks wrote in pieces is exported whole, and is what one rank goes on from."""
+    with lw.Workspace("export-ranks") as folder:
+        common = ["trainer.steps=2", "checkpoint.every=1", "eval.every=0"]
+        job = lw.Job("tiny.toml", folder, "run", [*common, "trainer.ranks=4", "trainer.tensor_parallel=2", "trainer.zero_stage=3"]).run(timeout=60)
+        assert len(list(job.checkpoint(2).glob("weights-*-of-00004.safetensors"))) == 4, sorted(job.checkpoint(2).iterdir())
+        to = pathlib.Path(folder) / "exported"
+        assert export(job.directory, "--to", to).returncode == 0
+        assert tensors(to / "model.safetensors") == assembled(job.checkpoint(2))
+
+
 def places():
     """Nothing is overwritten, nothing half-written stays; --step names a checkpoint."""
     with lw.Workspace("export") as folder:
@@ -112,4 +149,4 @@ def damaged_checkpoints():
         assert "other" not in names_in(folder)
 
 
-lw.main({"families": families, "places": places, "damaged_checkpoints": damaged_checkpoints})
+lw.main({"families": families, "places": places, "ranks": ranks, "damaged_checkpoints": damaged_checkpoints})

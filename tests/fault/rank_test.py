@@ -176,7 +176,7 @@ def hangs():
 
 
 def beside():
-    """A disk that takes longer than steps do. The ranks' second checkpoint is held up between two files of each rank."""
+    """A disk that takes longer than steps do: the second checkpoint is held up between two files of each rank. And one that fails a rank."""
     with lw.Workspace("ranks-beside") as folder:
         for name, victim in [("slow", None), ("killed", 2)]:
             gate = pathlib.Path(folder) / f"gate-{name}"
@@ -202,6 +202,12 @@ def beside():
             line = next(line for line in job.metrics() if line["step"] == 10)
             print(f"  {name}: step 8 committed before the checkpoint of step 6; checkpoints of the step before: training stood still for "
                   f"{line['checkpoint/wait_s']:.3f} s", flush=True)
+        ranks = RankJob(folder, "failed", {2: ["trainer_in_share=error@3"]})
+        ranks.job.start()
+        ranks.finish()
+        assert len(ranks.lives()) == 1, ranks.job.tail()
+        assert "the checkpoint of step 6 could not be written: INTERNAL: rank 2: failpoint trainer_in_share" in ranks.job.log("trainer-0"), ranks.job.log("trainer-0")
+        assert sorted(path.name for path in (ranks.job.directory / "checkpoints").iterdir()) == ["latest", "step-12", "step-9"]
 
 
 TWO_BY_TWO_SHARDED = [*TWO_BY_TWO, "trainer.zero_stage=3"]

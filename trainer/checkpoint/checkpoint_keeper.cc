@@ -35,7 +35,14 @@ absl::Status CheckpointKeeper::Save(uint64_t step, const Make& make) {
   return absl::OkStatus();
 }
 
-absl::Status CheckpointKeeper::Look() { return under_way_.has_value() ? Ask(absl::ZeroDuration()) : absl::OkStatus(); }
+absl::Status CheckpointKeeper::Look() {
+  if (!under_way_.has_value()) return absl::OkStatus();
+  ScopedState busy(states_, "busy:checkpoint");
+  const MonotonicTime begin = clock_->Now();
+  const absl::Status status = Ask(absl::ZeroDuration());
+  times_.wait += absl::ToDoubleSeconds(clock_->Now() - begin);
+  return status;
+}
 
 absl::Status CheckpointKeeper::Wait() {
   if (!under_way_.has_value()) return absl::OkStatus();
