@@ -189,8 +189,11 @@ template <typename Real>
 void Transformer<Real>::State::AddNormGradient(const Real* stream, int64_t norm, Real* gradient) {
   const internal::RowRange own = OwnRows(rows.row_count());
   Real* const sum = shard_exchange.splits_rows() ? norm_gradients.data() + norm * shape.hidden : gradient;
-  kernels->rms_weight_gradient(stream, d_normed.data() + own.begin * hidden_width(), inverse_norms.data(),
-                               hidden_width(), own.count, 0, shape.hidden, sum);
+  Split(parallel, hidden_width() / internal::kPanel, 4, [&](int64_t begin, int64_t end) {
+    kernels->rms_weight_gradient(stream, d_normed.data() + own.begin * hidden_width(), inverse_norms.data(),
+                                 hidden_width(), own.count, begin * internal::kPanel,
+                                 std::min(end * internal::kPanel, shape.hidden), sum);
+  });
 }
 
 template <typename Real>

@@ -57,7 +57,9 @@ absl::StatusOr<WeightSpan<Real>> ShardedState<Real>::Acquire(int64_t unit, int64
 
 template <typename Real>
 void ShardedState<Real>::ZeroGradients() {
-  if (gradients_.size_bytes() > 0) std::memset(gradients_.data(), 0, gradients_.size_bytes());
+  parallel_->Run(static_cast<int64_t>(gradients_.size_bytes()), 1 << 20, [this](int64_t begin, int64_t end) {
+    std::memset(gradients_.data() + begin, 0, static_cast<size_t>(end - begin));
+  });
   is_finished_ = false;
 }
 
