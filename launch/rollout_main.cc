@@ -15,7 +15,7 @@ namespace {
 absl::Status RunRollout(RoleContext& context, StopSignals& signals) {
   const RolloutOptions options = RolloutOptionsOf(context.config, context.tokenizer->vocabulary_size(), context.name);
   LEEWAY_RETURN_IF_ERROR(options.Validate());
-  LEEWAY_ASSIGN_OR_RETURN(v1::Manifest expected, ExpectedManifest(options.shape));
+  LEEWAY_ASSIGN_OR_RETURN(v1::Manifest expected, ExpectedManifest(options.shape, options.bf16_weights));
   GrpcWeightSubscriber::Options subscriber_options;
   subscriber_options.publisher_address = context.weights_address;
   subscriber_options.security = context.security;

@@ -41,6 +41,10 @@ int64_t PackedWeightBytes(const ModelShape& shape, const TensorRank& rank, bool 
 // How a model of bf16 weights had best keep them: as Reals where all of them stay in the cache anyway, which the
 // kernels then need not widen. No bit depends on it.
 WeightFormat FormatOfBf16(const ModelShape& shape);
+// The same for a model whose weights may be bf16 or not.
+inline WeightFormat WeightFormatOf(const ModelShape& shape, bool is_bf16) {
+  return is_bf16 ? FormatOfBf16(shape) : WeightFormat::kReal;
+}
 
 }  // namespace leeway
 

@@ -4,9 +4,9 @@
 // Which values a Transformer computes with, and how it keeps them. Arithmetic is in Reals always.
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
-#include "base/executor.h"
 #include "model/bfloat16.h"
 
 namespace leeway {
@@ -23,6 +23,7 @@ class WeightSpan {
  public:
   WeightSpan() = default;
   WeightSpan(absl::Span<const Real> values) : reals_(values.data()), size_(static_cast<int64_t>(values.size())) {}
+  WeightSpan(const std::vector<Real>& values) : WeightSpan(absl::MakeConstSpan(values)) {}
   WeightSpan(absl::Span<const uint16_t> bf16) : bf16_(bf16.data()), size_(static_cast<int64_t>(bf16.size())) {}
 
   int64_t size() const { return size_; }

@@ -21,6 +21,8 @@ struct RolloutOptions {
   // The run's seed: all sampling derives from it.
   uint64_t seed = 0;
   ModelShape shape;
+  // Weights come as bf16 and are computed with as such (model.dtype).
+  bool bf16_weights = false;
   UpdateMode update_mode = UpdateMode::kFinish;
 
   // Training episodes: temperature only (DESIGN 3.3). Evaluation may use everything.

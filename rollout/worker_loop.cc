@@ -196,19 +196,22 @@ absl::Status WorkerLoop::Swap(const CommittedWeights& weights) {
   if (is_relabel) {
     LEEWAY_RETURN_IF_ERROR(engine_.Swap(id, {}, /*same_bytes=*/true));
   } else {
-    if (weights.total_bytes % sizeof(float) != 0) {
+    const size_t width = options_.bf16_weights ? sizeof(uint16_t) : sizeof(float);
+    if (weights.total_bytes % width != 0) {
       return absl::InvalidArgumentError(absl::StrCat("weights ", NameOf(id), " have ", weights.total_bytes,
-                                                     " bytes: not a whole number of 32-bit floats"));
+                                                     " bytes: not a whole number of values of ", width, " bytes"));
     }
-    const size_t count = weights.total_bytes / sizeof(float);
+    const size_t count = weights.total_bytes / width;
     std::vector<float> aligned;
-    const float* values = reinterpret_cast<const float*>(weights.bytes.get());
-    if (reinterpret_cast<uintptr_t>(values) % alignof(float) != 0) {
-      aligned.resize(count);
-      std::memcpy(aligned.data(), weights.bytes.get(), weights.total_bytes);
+    const void* values = weights.bytes.get();
+    if (reinterpret_cast<uintptr_t>(values) % width != 0) {
+      aligned.resize(weights.total_bytes / sizeof(float) + 1);
+      std::memcpy(aligned.data(), values, weights.total_bytes);
       values = aligned.data();
     }
-    LEEWAY_RETURN_IF_ERROR(engine_.Swap(id, absl::MakeConstSpan(values, count), /*same_bytes=*/false));
+    WeightSpan<float> parameters = absl::MakeConstSpan(static_cast<const float*>(values), count);
+    if (options_.bf16_weights) parameters = absl::MakeConstSpan(static_cast<const uint16_t*>(values), count);
+    LEEWAY_RETURN_IF_ERROR(engine_.Swap(id, parameters, /*same_bytes=*/false));
   }
   digest_ = weights.digest;
   evaluations_are_out_ = false;

@@ -22,6 +22,7 @@
 #include "base/state_clock.h"
 #include "leeway/v1/queue.pb.h"
 #include "leeway/v1/types.pb.h"
+#include "model/memory.h"
 #include "model/transformer/transformer.h"
 #include "rollout/doorbell.h"
 #include "rollout/episodes/environment_executor.h"
@@ -88,7 +89,8 @@ struct RolloutWorker::State {
         born(dependencies.clock->Now()),
         state_clock(dependencies.clock),
         parallel(options.compute_threads),
-        transformer(options.shape, &parallel),
+        transformer(options.shape, &parallel,
+                    {.weights = options.bf16_weights ? FormatOfBf16(options.shape) : WeightFormat::kReal}),
         executor(
             options.environment_threads, [mailbox = mailbox.get()] { mailbox->bell.Ring(); }, dependencies.clock),
         loop(options, LoopDependencies()),

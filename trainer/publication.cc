@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
+#include "model/weight_format.h"
 
 namespace leeway {
 namespace {
@@ -18,11 +19,20 @@ bool IsAway(const absl::Status& status) {
 
 absl::StatusOr<PublishFacts> Publication::Publish(const v1::WeightsVersion& weights, absl::Span<const float> parameters,
                                                   const std::vector<uint64_t>& tickets, bool initial) {
+  const bool is_bf16 = options_.sharding.bf16_parameters;
+  std::vector<uint16_t> halves(is_bf16 ? parameters.size() : 0);
+  // They are bf16 already: nothing is rounded here.
+  if (is_bf16) WeightSpan<float>(parameters).CopyTo(halves.data());
+  const auto* const all = is_bf16 ? reinterpret_cast<const std::byte*>(halves.data())
+                                  : reinterpret_cast<const std::byte*>(parameters.data());
+  const size_t width = is_bf16 ? sizeof(uint16_t) : sizeof(float);
   std::vector<TensorView> views;
   for (const ParameterInfo& parameter : layout_) {
-    const absl::Span<const float> values = parameters.subspan(parameter.offset, parameter.element_count);
-    const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
-    views.push_back({parameter.name, parameter.shape, "F32", {bytes, values.size() * sizeof(float)}});
+    views.push_back(
+        {parameter.name,
+         parameter.shape,
+         is_bf16 ? "BF16" : "F32",
+         {all + static_cast<size_t>(parameter.offset) * width, static_cast<size_t>(parameter.element_count) * width}});
   }
   LEEWAY_FAILPOINT("trainer_in_publish");
   LEEWAY_ASSIGN_OR_RETURN(const PreparedPublish prepared,

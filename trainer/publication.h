@@ -39,10 +39,10 @@ class Publication {
               WeightPublisher* publisher, QueuePatience* patience)
       : options_(options), layout_(layout), queue_(queue), publisher_(publisher), patience_(patience) {}
 
-  // Publishes `parameters` (flat, ParameterLayout order). `tickets`: the groups that the version was trained on;
-  // `initial`: the first publish of a lineage. ABORTED: the queue refused the commit (another lineage, or groups that
-  // are not leased): the publish is abandoned, restore and start again. UNAVAILABLE, DEADLINE_EXCEEDED: the queue is
-  // gone.
+  // Publishes `parameters` (flat, ParameterLayout order), as bf16 if the model computes with such. `tickets`: the
+  // groups that the version was trained on; `initial`: the first publish of a lineage. ABORTED: the queue refused the
+  // commit (another lineage, or groups that are not leased): the publish is abandoned, restore and start again.
+  // UNAVAILABLE, DEADLINE_EXCEEDED: the queue is gone.
   absl::StatusOr<PublishFacts> Publish(const v1::WeightsVersion& weights, absl::Span<const float> parameters,
                                        const std::vector<uint64_t>& tickets, bool initial);
 

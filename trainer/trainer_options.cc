@@ -47,6 +47,7 @@ std::vector<ConfigProblem> TrainerProblems(const TrainerOptions& options) {
   Append(OptimizerProblems(options.optimizer), &problems);
   if (problems.empty()) Append(MeshProblems(options.mesh, options.ranks, options.model), &problems);
   Append(ShardingProblems(options.sharding), &problems);
+  if (options.model.Validate().ok()) Append(FrozenProblems(options.sharding.frozen, options.model), &problems);
   return problems;
 }
 

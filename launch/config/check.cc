@@ -38,6 +38,7 @@ double BatchEpisodes(const Config& config) {
 struct RankMemory {
   StateBytes states;
   int64_t packed_weights = 0;
+  int64_t published = 0;    // of rank 0 alone: the whole weights, where the states do not hold them as such
   int64_t activations = 0;  // of the largest micro-batch, kept for the backward pass
   int64_t passing = 0;      // gradients of those rows, on their way
 
@@ -73,8 +74,11 @@ std::optional<RankMemory> RankMemoryOf(const ResolvedConfig& resolved) {
   RankMemory memory;
   memory.states = *states;
   const TensorRank rank{0, options.mesh.tensor, options.sequence_parallel};
-  const bool is_streamed = KindsSharded(options.sharding, options.mesh.data).parameters;
-  memory.packed_weights = PackedWeightBytes(options.model, rank, is_streamed, /*backward=*/true, real_bytes);
+  const bool is_streamed =
+      KindsSharded(options.sharding, options.mesh.data).parameters || options.sharding.bf16_parameters;
+  memory.packed_weights = PackedWeightBytes(options.model, rank, is_streamed, /*backward=*/true, real_bytes,
+                                            WeightFormatOf(options.model, options.sharding.bf16_parameters));
+  if (is_streamed || options.mesh.tensor > 1) memory.published = options.model.ParameterCount() * real_bytes;
   const int64_t length = std::max<int64_t>(resolved.task->max_episode_tokens(), 1);
   const int64_t episodes = static_cast<int64_t>(BatchEpisodes(resolved.config)) / options.mesh.data;
   const int64_t sequences = std::clamp<int64_t>(options.micro_batch_tokens / length, 1, std::max<int64_t>(episodes, 1));
@@ -109,11 +113,17 @@ std::optional<MemoryNeed> MemoryNeedOf(const ResolvedConfig& resolved) {
   const double key_value = static_cast<double>(shape.layers * shape.key_value_heads * shape.head_dim);
   const double tokens = resolved.task->max_episode_tokens();
   MemoryNeed need;
-  need.trainer = static_cast<double>(config.GetInteger("trainer.ranks")) * rank->Total();
-  need.worker =
-      4 * parameters * 3 + 2 * 4 * key_value * tokens * static_cast<double>(config.GetInteger("rollout.slots"));
+  need.trainer =
+      static_cast<double>(config.GetInteger("trainer.ranks")) * rank->Total() + static_cast<double>(rank->published);
+  const bool is_bf16 = config.GetString("model.dtype") == "bfloat16";
+  const double payload = (is_bf16 ? 2 : 4) * parameters;
+  // Two received sets, and the one that the engine reads.
+  const int64_t packed = PackedWeightBytes(shape, {}, /*is_streamed=*/false, /*backward=*/false, sizeof(float),
+                                           WeightFormatOf(shape, is_bf16));
+  need.worker = 2 * payload + static_cast<double>(packed) +
+                2 * 4 * key_value * tokens * static_cast<double>(config.GetInteger("rollout.slots"));
   need.workers = config.GetInteger("rollout.workers");
-  need.in_flight = 8 * parameters;
+  need.in_flight = 2 * payload;
   return need;
 }
 
@@ -492,16 +502,19 @@ std::string DescribeFeasibility(const ResolvedConfig& resolved) {
                       HumanBytes(need->trainer), need->workers, HumanBytes(need->worker), HumanBytes(need->in_flight));
   const RankMemory rank = *RankMemoryOf(resolved);
   text += fmt::format(
-      "trainer      {} rank{} ({} data-parallel x {} tensor-parallel, zero stage {}), each: parameters {}, gradients "
-      "{}, "
-      "optimizer {}, buffers {},\n             packed weights {}, activations {} and {} passing (recompute {})\n",
+      "trainer      {} rank{} ({} data-parallel x {} tensor-parallel, zero stage {}), each: parameters {}{}, "
+      "gradients {}, optimizer {}, buffers {},\n             packed weights {}, activations {} and {} passing "
+      "(recompute {}){}\n",
       config.GetInteger("trainer.ranks"), config.GetInteger("trainer.ranks") == 1 ? "" : "s",
       config.GetInteger("trainer.ranks") / config.GetInteger("trainer.tensor_parallel"),
       config.GetInteger("trainer.tensor_parallel"), config.GetInteger("trainer.zero_stage"),
-      HumanBytes(static_cast<double>(rank.states.parameters)), HumanBytes(static_cast<double>(rank.states.gradients)),
-      HumanBytes(static_cast<double>(rank.states.optimizer)), HumanBytes(static_cast<double>(rank.states.buffers)),
-      HumanBytes(static_cast<double>(rank.packed_weights)), HumanBytes(static_cast<double>(rank.activations)),
-      HumanBytes(static_cast<double>(rank.passing)), config.GetString("trainer.recompute"));
+      HumanBytes(static_cast<double>(rank.states.parameters)),
+      rank.states.master == 0 ? "" : ", master copies " + HumanBytes(static_cast<double>(rank.states.master)),
+      HumanBytes(static_cast<double>(rank.states.gradients)), HumanBytes(static_cast<double>(rank.states.optimizer)),
+      HumanBytes(static_cast<double>(rank.states.buffers)), HumanBytes(static_cast<double>(rank.packed_weights)),
+      HumanBytes(static_cast<double>(rank.activations)), HumanBytes(static_cast<double>(rank.passing)),
+      config.GetString("trainer.recompute"),
+      rank.published == 0 ? "" : "; rank 0 the whole weights, " + HumanBytes(static_cast<double>(rank.published)));
   text += fmt::format("staleness    lag of a trained token at most {}\n",
                       config.GetString("mode") == "sync" ? 0 : config.GetInteger("staleness.budget"));
   return text;

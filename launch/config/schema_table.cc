@@ -64,6 +64,9 @@ void AddModelKeys(Table& t) {
            "that are not set; those that are must agree with it. Empty: random weights from the seed."));
   t.push_back(String("model.family", "llama").OneOf(ModelFamilyNames()).ReadBy("rollout, trainer").Resume(kFixed)
       .Doc("llama; qwen2: biases on the query, key and value projections; qwen3: RMSNorm over every query and key head."));
+  t.push_back(String("model.dtype", "float32").OneOf({"float32", "bfloat16"}).ReadBy("rollout, trainer").Resume(kFixed)
+      .Doc("Type of the weights that are computed with and published. bfloat16: half their bytes, under 32-bit arithmetic; the optimizer works on a "
+           "32-bit master copy, which checkpoints hold."));
   t.push_back(Integer("model.hidden", 64).AtLeast(1).AtMost(1 << 30).ReadBy("rollout, trainer").Resume(kFixed).Doc("Width of the residual stream."));
   t.push_back(Integer("model.layers", 2).AtLeast(1).AtMost(1 << 30).ReadBy("rollout, trainer").Resume(kFixed).Doc("Number of transformer blocks."));
   t.push_back(Integer("model.heads", 4).AtLeast(1).AtMost(1 << 30).ReadBy("rollout, trainer").Resume(kFixed).Doc("Query heads of an attention layer."));
@@ -165,6 +168,14 @@ void AddTrainerKeys(Table& t) {
       .Doc("Those ranks share the rows between the products too: less memory for activations."));
   t.push_back(Integer("trainer.zero_stage", 1).AtLeast(0).AtMost(3).ReadBy("trainer")
       .Doc("What data-parallel ranks keep only a part of: nothing (0), optimizer state (1), gradients too (2), parameters too (3)."));
+  t.push_back(Boolean("trainer.reduce_once", false).ReadBy("trainer")
+      .Doc("zero_stage = 3: gradients are kept whole until all micro-batches of an update are done and summed over the ranks once: less traffic, more memory."));
+  t.push_back(String("trainer.gradient_dtype", "float32").OneOf({"float32", "bfloat16"}).ReadBy("trainer")
+      .Doc("Type in which gradients are kept between micro-batches. They are formed, summed over the ranks and used in 32 bits; "
+           "bfloat16 takes half the bytes and rounds at every addition."));
+  t.push_back(String("trainer.frozen", "").ReadBy("trainer").Resume(kFixed)
+      .Doc("Parameters that do not change, by their Hugging Face names, separated by commas; `*` at the end of a name stands for any rest "
+           "(model.embed_tokens.weight, model.layers.0.*). They have no gradients and no optimizer state."));
   t.push_back(String("trainer.recompute", "none").OneOf({"none", "selective", "full"}).ReadBy("trainer")
       .Doc("Activations that the backward pass computes again instead of keeping them: none, the widest rows, whole layers."));
   t.push_back(Real("trainer.rank_timeout", 60).Above(0).Unit("seconds").ReadBy("trainer")

@@ -87,11 +87,12 @@ TEST(RoleOptionsTest, MostSampledTokensAreThoseOfTheAnswers) {
 
 TEST(RoleOptionsTest, ExpectedManifestIsTheModelsLayout) {
   const ModelShape shape = ShapeOf(ResolvedDefaults(), 64);
-  const auto manifest = ExpectedManifest(shape);
+  const auto manifest = ExpectedManifest(shape, /*bf16_weights=*/false);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->total_bytes(), static_cast<uint64_t>(4 * shape.ParameterCount()));
   EXPECT_EQ(manifest->tensors(0).name(), "model.embed_tokens.weight");
   EXPECT_EQ(manifest->tensors(0).dtype(), "F32");
+  EXPECT_EQ(ExpectedManifest(shape, /*bf16_weights=*/true)->tensors(0).dtype(), "BF16");
 }
 
 // A key that nobody reads would be an option that does nothing.

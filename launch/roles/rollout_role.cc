@@ -14,6 +14,7 @@ RolloutOptions RolloutOptionsOf(const Config& config, int64_t vocabulary, const 
   options.run_fingerprint = config.RunFingerprint();
   options.seed = static_cast<uint64_t>(config.GetInteger("seed"));
   options.shape = ShapeOf(config, vocabulary);
+  options.bf16_weights = config.GetString("model.dtype") == "bfloat16";
   const absl::StatusOr<UpdateMode> update_mode = ParseUpdateMode(config.GetString("rollout.update_mode"));
   LEEWAY_CHECK(update_mode.ok()) << update_mode.status();
   options.update_mode = *update_mode;
@@ -35,10 +36,10 @@ RolloutOptions RolloutOptionsOf(const Config& config, int64_t vocabulary, const 
   return options;
 }
 
-absl::StatusOr<v1::Manifest> ExpectedManifest(const ModelShape& shape) {
+absl::StatusOr<v1::Manifest> ExpectedManifest(const ModelShape& shape, bool bf16_weights) {
   std::vector<TensorView> tensors;
   for (const ParameterInfo& parameter : ParameterLayout(shape)) {
-    tensors.push_back({parameter.name, parameter.shape, "F32", {}});
+    tensors.push_back({parameter.name, parameter.shape, bf16_weights ? "BF16" : "F32", {}});
   }
   return MakeLayout(tensors);
 }

@@ -13,8 +13,9 @@ namespace leeway {
 // A rollout worker's options out of a resolved configuration; `name` is "rollout-<rank>".
 RolloutOptions RolloutOptionsOf(const Config& config, int64_t vocabulary, const std::string& name);
 
-// The tensors that a worker of this model expects from the trainer: the parameters in ParameterLayout order, as F32.
-absl::StatusOr<v1::Manifest> ExpectedManifest(const ModelShape& shape);
+// The tensors that a worker of this model expects from the trainer: the parameters in ParameterLayout order, as F32, or
+// as BF16 for a model of bf16 weights.
+absl::StatusOr<v1::Manifest> ExpectedManifest(const ModelShape& shape, bool bf16_weights);
 
 }  // namespace leeway
 

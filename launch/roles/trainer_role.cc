@@ -50,6 +50,10 @@ TrainerOptions TrainerOptionsOf(const Config& config, const Task& task, int64_t 
   options.sequence_parallel = config.GetBoolean("trainer.sequence_parallel");
   options.recompute = Known(ParseRecompute(config.GetString("trainer.recompute")));
   options.sharding.zero_stage = static_cast<int>(config.GetInteger("trainer.zero_stage"));
+  options.sharding.reduce_once = config.GetBoolean("trainer.reduce_once");
+  options.sharding.bf16_parameters = config.GetString("model.dtype") == "bfloat16";
+  options.sharding.bf16_gradients = config.GetString("trainer.gradient_dtype") == "bfloat16";
+  options.sharding.frozen = FrozenNames(config.GetString("trainer.frozen"), options.model);
   options.warm_start.steps = config.GetInteger("trainer.warm_start.steps");
   options.warm_start.learning_rate = config.GetReal("trainer.warm_start.learning_rate");
   options.warm_start.examples_per_step = config.GetInteger("trainer.warm_start.batch");

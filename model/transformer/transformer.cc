@@ -187,17 +187,7 @@ const ModelShape& Transformer<Real>::shard() const {
 }
 
 template <typename Real>
-void Transformer<Real>::SetParameters(absl::Span<const Real> flat) {
-  SetParametersFrom(flat);
-}
-
-template <typename Real>
-void Transformer<Real>::SetParameters(absl::Span<const uint16_t> flat) {
-  SetParametersFrom(flat);
-}
-
-template <typename Real>
-void Transformer<Real>::SetParametersFrom(const WeightSpan<Real>& flat) {
+void Transformer<Real>::SetParameters(const WeightSpan<Real>& flat) {
   State& s = *state_;
   LEEWAY_CHECK(flat.size() == s.shape.ParameterCount()) << flat.size();
   LEEWAY_CHECK(s.stream == nullptr) << "the parameters are streamed";

@@ -104,9 +104,7 @@ class Transformer {
   const ModelShape& shard() const;
 
   // Copies and packs weights given in ParameterLayout order of the share (element_count = shard().ParameterCount()).
-  void SetParameters(absl::Span<const Real> flat);
-  // The same, given as bf16.
-  void SetParameters(absl::Span<const uint16_t> flat);
+  void SetParameters(const WeightSpan<Real>& flat);
 
   // Instead of SetParameters: every pass takes its weights from `stream`, which outlives the object, and holds one
   // layer of them at a time (and the head). For Score and Backward only.
@@ -137,8 +135,6 @@ class Transformer {
   int64_t weight_bytes() const;
 
  private:
-  void SetParametersFrom(const WeightSpan<Real>& flat);
-
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -113,7 +113,7 @@ TEST(PrecisionTest, Bf16WeightsGiveTheBitsOfTheRoundedFloats) {
         ExpectSame(outcome, expected);
         EXPECT_EQ(outcome->weight_bytes, PackedWeightBytes(shape, {}, false, true, sizeof(float), format));
         Transformer<float> of_bf16(shape, &parallel, {.weights = format});
-        of_bf16.SetParameters(bf16);
+        of_bf16.SetParameters(absl::MakeConstSpan(bf16));
         ExpectSame(Pass(&of_bf16, nullptr), expected);
         Bf16Units units(shape, bf16);
         Transformer<float> streamed(shape, &parallel, {.recompute = Recompute::kFull, .weights = format});

@@ -245,11 +245,11 @@ bool Engine::ready_to_swap() const {
   return state_->options.update_mode != UpdateMode::kFinish || state_->running.empty();
 }
 
-absl::Status Engine::Swap(WeightsId weights, absl::Span<const float> parameters, bool same_bytes) {
+absl::Status Engine::Swap(WeightsId weights, const WeightSpan<float>& parameters, bool same_bytes) {
   LEEWAY_CHECK(ready_to_swap()) << state_->running.size() << " turns run";
   LEEWAY_CHECK(!same_bytes || state_->epoch > 0) << "the first weights cannot be a relabel";
   if (!same_bytes) {
-    if (static_cast<int64_t>(parameters.size()) != state_->shape.ParameterCount()) {
+    if (parameters.size() != state_->shape.ParameterCount()) {
       return absl::InvalidArgumentError(absl::StrCat("weights (", weights.lineage, ", ", weights.version, ") have ",
                                                      parameters.size(), " parameters, the configured model has ",
                                                      state_->shape.ParameterCount()));

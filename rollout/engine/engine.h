@@ -124,7 +124,7 @@ class Engine {
   bool ready_to_swap() const;
   // REQUIRES ready_to_swap(). `same_bytes`: a relabel, nothing but the name changes (no cache is dropped, no turn
   // restarted) and `parameters` is not read. INVALID_ARGUMENT: the number of parameters is not the shape's.
-  absl::Status Swap(WeightsId weights, absl::Span<const float> parameters, bool same_bytes);
+  absl::Status Swap(WeightsId weights, const WeightSpan<float>& parameters, bool same_bytes);
 
   // ---- episodes ---------------------------------------------------------------------------------------------------
   EpisodeHandle OpenEpisode(const EpisodeIdentity& identity);

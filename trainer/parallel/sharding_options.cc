@@ -2,7 +2,12 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "model/tensor_parallel.h"
 #include "trainer/optimizer/muon.h"
@@ -21,6 +26,40 @@ std::vector<ConfigProblem> ShardingProblems(const ShardingOptions& options) {
                                               : ", which reduces once anyway; leave it out")});
   }
   return problems;
+}
+
+std::vector<std::string> FrozenNames(absl::string_view list, const ModelShape& model) {
+  std::vector<std::string> names;
+  const auto add = [&names](const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (absl::string_view name : absl::StrSplit(list, ',', absl::SkipWhitespace())) {
+    name = absl::StripAsciiWhitespace(name);
+    const size_t before = names.size();
+    absl::string_view start = name;
+    if (absl::ConsumeSuffix(&start, "*")) {
+      for (const ParameterInfo& parameter : ParameterLayout(model)) {
+        if (absl::StartsWith(parameter.name, start)) add(parameter.name);
+      }
+    }
+    if (names.size() == before) add(std::string(name));
+  }
+  return names;
+}
+
+std::vector<ConfigProblem> FrozenProblems(const std::vector<std::string>& frozen, const ModelShape& model) {
+  if (frozen.empty()) return {};
+  const std::vector<ParameterInfo> layout = ParameterLayout(model);
+  std::vector<std::string> unknown(frozen);
+  for (const ParameterInfo& parameter : layout) {
+    unknown.erase(std::remove(unknown.begin(), unknown.end(), parameter.name), unknown.end());
+  }
+  if (!unknown.empty()) {
+    return {{"trainer.frozen", absl::StrCat("the model has no parameter ", absl::StrJoin(unknown, ", "), "; it has ",
+                                            layout.front().name, ", ", layout[1].name, ", ..., ", layout.back().name)}};
+  }
+  if (frozen.size() < layout.size()) return {};
+  return {{"trainer.frozen", "leaves no parameter to train; freeze fewer"}};
 }
 
 ShardedKinds KindsSharded(const ShardingOptions& options, int data_ranks) {

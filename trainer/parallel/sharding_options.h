@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "model/shape.h"
 #include "trainer/config_problem.h"
 #include "trainer/optimizer/optimizer_options.h"
@@ -47,6 +48,12 @@ struct ShardingOptions {
 
 // Keys are "trainer.<field>". Empty = usable.
 std::vector<ConfigProblem> ShardingProblems(const ShardingOptions& options);
+
+// Names of `list`, separated by commas; a `*` at the end of a name stands for all of the model's that begin like it.
+// What matches nothing stays as it is written, for FrozenProblems to name.
+std::vector<std::string> FrozenNames(absl::string_view list, const ModelShape& model);
+// Keys are "trainer.frozen". Empty = usable.
+std::vector<ConfigProblem> FrozenProblems(const std::vector<std::string>& frozen, const ModelShape& model);
 
 // Which of the three are cut over `data_ranks`.
 struct ShardedKinds {
