@@ -1,7 +1,9 @@
 #include "trainer/pieces/state_pieces.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -43,8 +45,12 @@ class OwnPlaces {
 template <typename Real>
 absl::Span<Real> AddPiece(const std::string& name, const PiecePlace& place, PieceSet* set) {
   if (place.rectangle != WholeOf(place.whole_shape)) set->places[name] = FormatPlace(place);
-  set->tensors.push_back({name, NDArray(kTypeOf<Real>, place.shape())});
-  return set->tensors.back().array.template values<Real>();
+  // Not zeroed first: training waits.
+  const size_t count = static_cast<size_t>(place.rectangle.area());
+  const std::shared_ptr<Real[]> memory = std::make_shared_for_overwrite<Real[]>(count);
+  set->tensors.push_back(
+      {name, NDArray(kTypeOf<Real>, place.shape(), reinterpret_cast<std::byte*>(memory.get()), memory)});
+  return absl::MakeSpan(memory.get(), count);
 }
 
 }  // namespace
