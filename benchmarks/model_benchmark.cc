@@ -3,6 +3,7 @@
 //
 //   model_benchmark                                     everything
 //   model_benchmark --benchmark_filter=Product          own product and libtorch's, in turn: compare by ratio
+//   model_benchmark --benchmark_filter=Bf16             bf16 weights beside float ones, in turn
 //   LEEWAY_BENCHMARK_THREADS=1 model_benchmark          threads for own kernels and libtorch (default 2)
 //
 // With two threads on two cores set OMP_WAIT_POLICY=passive: libtorch's threads spin after their product and take half
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <vector>
 
 #include "base/allocator.h"
@@ -196,6 +198,117 @@ BENCHMARK(BM_Product)
     ->ArgNames({"shape", "M"})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
+
+// --- bf16 weights beside float ones, in turn, on the same rounded values. ratio = time of float / time of bf16, of the
+// fastest turn of each.
+
+template <typename First, typename Second>
+void TakeTurns(benchmark::State& state, const First& of_float, const Second& of_bf16) {
+  double best_float = 1e30, best_bf16 = 1e30;
+  of_float();
+  of_bf16();
+  for (auto _ : state) {
+    best_float = std::min(best_float, Seconds(of_float));
+    best_bf16 = std::min(best_bf16, Seconds(of_bf16));
+  }
+  state.counters["float_ms"] = 1e3 * best_float;
+  state.counters["bf16_ms"] = 1e3 * best_bf16;
+  state.counters["ratio"] = best_float / best_bf16;
+}
+
+// A product with one matrix after the other of a model's layers, as a pass has it: 64 MiB of them as floats, at
+// most 30.
+void BM_ProductBf16(benchmark::State& state) {
+  const ProductShape shape = kProducts[state.range(0)];
+  const int64_t rows = state.range(1);
+  ParallelFor parallel(Threads());
+  const std::vector<float> weights(static_cast<size_t>(shape.depth * shape.outputs), 0.01f);
+  const std::vector<float> x(static_cast<size_t>(rows * shape.depth + 16), 0.5f);
+  std::vector<float> y(static_cast<size_t>(rows * shape.outputs));
+  const int64_t layers = std::clamp<int64_t>((16 << 20) / (shape.depth * shape.outputs), 1, 30);
+  const auto pack = [&](WeightFormat format) {
+    std::vector<internal::PackedMatrix<float>> matrices;
+    for (int64_t i = 0; i < layers; ++i) {
+      matrices.emplace_back(shape.outputs, shape.depth, format);
+      matrices.back().SetBlock(0, 0, weights.data(), shape.depth, shape.outputs, shape.depth);
+    }
+    return matrices;
+  };
+  const internal::Kernels<float>& kernels = internal::KernelsFor<float>(ActiveInstructionSet());
+  const auto run = [&](const std::vector<internal::PackedMatrix<float>>& matrices) {
+    for (const internal::PackedMatrix<float>& matrix : matrices) {
+      parallel.Run(matrix.panels(), 4, [&](int64_t begin, int64_t end) {
+        matrix.Product(kernels, x.data(), shape.depth, rows, 1, begin, end, y.data());
+      });
+    }
+  };
+  const auto floats = pack(WeightFormat::kRoundedReal), bf16 = pack(WeightFormat::kBf16);
+  TakeTurns(
+      state, [&] { run(floats); }, [&] { run(bf16); });
+}
+BENCHMARK(BM_ProductBf16)
+    ->Apply([](benchmark::internal::Benchmark* b) {
+      for (int64_t shape = 0; shape < 4; ++shape) {
+        for (const int64_t rows : {1, 8, 32, 256, 2048}) b->Args({shape, rows});
+      }
+    })
+    ->ArgNames({"shape", "M"})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+
+// A token for each of M sequences at SmolLM2-135M's shape.
+void BM_DecodeBf16(benchmark::State& state) {
+  const ModelShape shape = internal::SmolShape();
+  ParallelFor parallel(Threads());
+  const std::vector<float> flat = internal::SpreadParameters<float>(shape, 1);
+  const auto decode = [&](WeightFormat format) {
+    auto model = std::make_shared<Transformer<float>>(shape, &parallel, TransformerOptions{.weights = format});
+    model->SetParameters(flat);
+    return [&, model] {
+      const int32_t token = 3;
+      std::vector<KeyValueCache<float>> caches;
+      std::vector<SequenceChunk<float>> chunks;
+      for (int64_t i = 0; i < state.range(0); ++i) caches.emplace_back(shape);
+      for (KeyValueCache<float>& cache : caches) chunks.push_back({&cache, absl::MakeConstSpan(&token, 1), true});
+      std::vector<float> logits;
+      for (int i = 0; i < 4; ++i) LEEWAY_CHECK(model->Decode(chunks, &logits).ok());
+    };
+  };
+  TakeTurns(state, decode(WeightFormat::kRoundedReal), decode(WeightFormat::kBf16));
+}
+BENCHMARK(BM_DecodeBf16)->Arg(1)->Arg(8)->Arg(32)->ArgName("M")->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// Score and Backward at SmolLM2-135M's shape, M rows in sequences of at most 128.
+void BM_TrainPassBf16(benchmark::State& state) {
+  const ModelShape shape = internal::SmolShape();
+  const int64_t rows = state.range(0);
+  ParallelFor parallel(Threads());
+  const std::vector<float> flat = internal::SpreadParameters<float>(shape, 1);
+  std::vector<int64_t> lengths;
+  for (int64_t left = rows; left > 0; left -= lengths.back()) lengths.push_back(std::min<int64_t>(left, 128));
+  const PackedSequences sequences = internal::RandomSequences(shape, lengths, 2);
+  const std::vector<ScoredPosition> positions = internal::NextTokenPositions(sequences);
+  const std::vector<float> ones(positions.size(), 1.0f);
+  std::vector<float> gradients(flat.size());
+  const auto pass = [&](WeightFormat format) {
+    auto model = std::make_shared<Transformer<float>>(shape, &parallel, TransformerOptions{.weights = format});
+    model->SetParameters(flat);
+    return [&, model] {
+      PositionScores<float> scores;
+      LEEWAY_CHECK(model->Score(sequences, positions, {}, true, &scores).ok());
+      LEEWAY_CHECK(model->Backward(ones, ones, absl::MakeSpan(gradients)).ok());
+    };
+  };
+  TakeTurns(state, pass(WeightFormat::kRoundedReal), pass(WeightFormat::kBf16));
+}
+BENCHMARK(BM_TrainPassBf16)
+    ->Arg(32)
+    ->Arg(256)
+    ->Arg(2048)
+    ->ArgName("M")
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->Iterations(4);
 
 }  // namespace
 }  // namespace leeway
