@@ -132,8 +132,14 @@ void OuterProduct(const Real* a, int64_t a_stride, const Real* b, int64_t b_stri
         const Real* from = b + begin * b_stride + column;
         Real* to = b_copy;
         if (is_whole) {
+          // The next columns of the row are asked for ahead; a stride hides them from the processor.
+          const bool has_next = column + kTileColumns < columns;
           for (int64_t m = 0; m < chain; ++m, from += b_stride) {
-            LEEWAY_UNROLL for (int p = 0; p < kPanels; ++p, to += kLanes) Store(Load(from + p * kLanes), to);
+            LEEWAY_UNROLL for (int p = 0; p < kPanels; ++p) {
+              Store(Load(from + p * kLanes), to);
+              if (has_next) __builtin_prefetch(from + kTileColumns + p * kLanes);
+              to += kLanes;
+            }
           }
         } else {
           for (int64_t m = 0; m < chain; ++m, from += b_stride) {
@@ -141,6 +147,13 @@ void OuterProduct(const Real* a, int64_t a_stride, const Real* b, int64_t b_stri
               Store(column + p * kLanes < columns ? Load(from + p * kLanes) : Set1(Real(0)), to);
             }
           }
+        }
+        // A share of what is copied for the next chain.
+        const int64_t column_end = column + kTileColumns < columns ? column + kTileColumns : columns;
+        for (int64_t m = kChain * column / columns; m < kChain * column_end / columns; ++m) {
+          if (begin + kChain + m >= rows) break;
+          const Real* const next = a_rows + (kChain + m) * a_stride;
+          for (int64_t i = block; i < block_end; i += kLanes) __builtin_prefetch(next + i, 0, 2);
         }
         for (int64_t tile = 0; tile < tiles; ++tile) {
           const int64_t first = tile_begin(tile);

@@ -43,7 +43,28 @@ class PackedMatrix {
       return set(reals_.data(), source.bf16(), widen);
     }
     if (is_bf16()) return set(bf16_.data(), source.reals(), round);
-    if (format_ == WeightFormat::kReal) return set(reals_.data(), source.reals(), [](Real value) { return value; });
+    if (format_ == WeightFormat::kReal) {
+      if constexpr (std::is_same_v<Real, float>) {
+        if (output_begin % kPanel == 0) {
+          // Whole panels first, as far as their columns are.
+          const int64_t whole = rows / kPanel * kPanel;
+          const int64_t whole_columns = columns / kPanel * kPanel;
+          for (int64_t r = 0; r < whole; r += kPanel) {
+            Real* const panel = reals_.data() + ((output_begin + r) / kPanel * depth_ + depth_begin) * kPanel;
+            for (int64_t c = 0; c < whole_columns; c += kPanel) {
+              TransposeBlock(source.reals() + r * stride + c, stride, panel + c * kPanel);
+            }
+          }
+          const auto as_it_is = [](Real value) { return value; };
+          SetBlockOf(output_begin, depth_begin + whole_columns, reals_.data(), source.reals() + whole_columns, as_it_is,
+                     stride, whole, columns - whole_columns);
+          SetBlockOf(output_begin + whole, depth_begin, reals_.data(), source.reals() + whole * stride, as_it_is,
+                     stride, rows - whole, columns);
+          return;
+        }
+      }
+      return set(reals_.data(), source.reals(), [](Real value) { return value; });
+    }
     set(reals_.data(), source.reals(), [&](Real value) { return widen(round(value)); });
   }
   void SetBlock(int64_t output_begin, int64_t depth_begin, const Real* source, int64_t stride, int64_t rows,
@@ -109,13 +130,13 @@ class PackedMatrix {
     }
   }
 
-  // to[j][i] = from[i][j], 16 by 16.
-  static void TransposeBlock(const float* from, float* to) {
+  // to[j][i] = from[i][j], 16 by 16; rows of `from` are `stride` apart.
+  static void TransposeBlock(const float* from, int64_t stride, float* to) {
     typedef float Four __attribute__((vector_size(16)));
     for (int64_t i = 0; i < kPanel; i += 4) {
       for (int64_t j = 0; j < kPanel; j += 4) {
         Four row[4];
-        for (int r = 0; r < 4; ++r) std::memcpy(&row[r], from + (i + r) * kPanel + j, sizeof(Four));
+        for (int r = 0; r < 4; ++r) std::memcpy(&row[r], from + (i + r) * stride + j, sizeof(Four));
         const Four low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
         const Four high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
         const Four low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
@@ -139,7 +160,7 @@ class PackedMatrix {
       if constexpr (std::is_same_v<Stored, float>) {
         for (; lanes == kPanel && output + kPanel <= depth_; output += kPanel) {
           const int64_t from_panel = (first_output + output) / kPanel;
-          TransposeBlock(source + (from_panel * other.depth_ + first) * kPanel,
+          TransposeBlock(source + (from_panel * other.depth_ + first) * kPanel, kPanel,
                          stored + (panel * depth_ + output) * kPanel);
         }
       }
