@@ -39,7 +39,22 @@ class PackedMatrix {
     const auto widen = [](uint16_t value) { return static_cast<Real>(FromBf16(value)); };
     const auto round = [](Real value) { return ToBf16(static_cast<float>(value)); };
     if (source.is_bf16()) {
-      if (is_bf16()) return set(bf16_.data(), source.bf16(), [](uint16_t value) { return value; });
+      if (is_bf16()) {
+        const auto as_it_is = [](uint16_t value) { return value; };
+        if (output_begin % kPanel != 0) return set(bf16_.data(), source.bf16(), as_it_is);
+        const int64_t whole = rows / kPanel * kPanel, whole_columns = columns / kPanel * kPanel;
+        for (int64_t r = 0; r < whole; r += kPanel) {
+          uint16_t* const panel = bf16_.data() + ((output_begin + r) / kPanel * depth_ + depth_begin) * kPanel;
+          for (int64_t c = 0; c < whole_columns; c += kPanel) {
+            TransposeBlock</*kIsPacked=*/false>(source.bf16() + r * stride + c, stride, panel + c * kPanel);
+          }
+        }
+        SetBlockOf(output_begin, depth_begin + whole_columns, bf16_.data(), source.bf16() + whole_columns, as_it_is,
+                   stride, whole, columns - whole_columns);
+        SetBlockOf(output_begin + whole, depth_begin, bf16_.data(), source.bf16() + whole * stride, as_it_is, stride,
+                   rows - whole, columns);
+        return;
+      }
       return set(reals_.data(), source.bf16(), widen);
     }
     if (is_bf16()) return set(bf16_.data(), source.reals(), round);
@@ -150,6 +165,37 @@ class PackedMatrix {
     }
   }
 
+  // The same for 16 rows of bf16, whose lanes lie in their places in `to`; in `from` too if that is packed.
+  template <bool kIsPacked>
+  static void TransposeBlock(const uint16_t* from, int64_t stride, uint16_t* to) {
+    typedef uint16_t Eight __attribute__((vector_size(16)));
+    for (int64_t i = 0; i < kPanel; i += 8) {
+      for (int64_t j = 0; j < kPanel; j += 8) {
+        Eight row[8], pair[8], four[8];
+        for (int r = 0; r < 8; ++r) std::memcpy(&row[r], from + Bf16Lane(i + r) * stride + j, sizeof(Eight));
+        for (int r = 0; r < 8; r += 2) {
+          pair[r] = __builtin_shufflevector(row[r], row[r + 1], 0, 8, 1, 9, 2, 10, 3, 11);
+          pair[r + 1] = __builtin_shufflevector(row[r], row[r + 1], 4, 12, 5, 13, 6, 14, 7, 15);
+        }
+        // four[4 * h + q]: columns 2q and 2q + 1 of rows 4h to 4h + 3.
+        for (int h = 0; h < 2; ++h) {
+          for (int q = 0; q < 2; ++q) {
+            const Eight first = pair[4 * h + q], second = pair[4 * h + 2 + q];
+            four[4 * h + 2 * q] = __builtin_shufflevector(first, second, 0, 1, 8, 9, 2, 3, 10, 11);
+            four[4 * h + 2 * q + 1] = __builtin_shufflevector(first, second, 4, 5, 12, 13, 6, 7, 14, 15);
+          }
+        }
+        for (int q = 0; q < 4; ++q) {
+          const Eight even = __builtin_shufflevector(four[q], four[4 + q], 0, 1, 2, 3, 8, 9, 10, 11);
+          const Eight odd = __builtin_shufflevector(four[q], four[4 + q], 4, 5, 6, 7, 12, 13, 14, 15);
+          const int64_t column = j + 2 * q;
+          std::memcpy(to + (kIsPacked ? Bf16Lane(column) : column) * kPanel + i, &even, sizeof(Eight));
+          std::memcpy(to + (kIsPacked ? Bf16Lane(column + 1) : column + 1) * kPanel + i, &odd, sizeof(Eight));
+        }
+      }
+    }
+  }
+
   template <typename Stored>
   void SetTransposedPanels(const PackedMatrix& other, const Stored* source, Stored* stored, int64_t first_output,
                            int64_t panel_begin, int64_t panel_end) {
@@ -157,11 +203,16 @@ class PackedMatrix {
       const int64_t first = panel * kPanel;
       const int64_t lanes = first + kPanel < other.depth_ ? kPanel : other.depth_ - first;
       int64_t output = 0;
-      if constexpr (std::is_same_v<Stored, float>) {
+      if constexpr (!std::is_same_v<Stored, double>) {
         for (; lanes == kPanel && output + kPanel <= depth_; output += kPanel) {
           const int64_t from_panel = (first_output + output) / kPanel;
-          TransposeBlock(source + (from_panel * other.depth_ + first) * kPanel, kPanel,
-                         stored + (panel * depth_ + output) * kPanel);
+          const Stored* const from = source + (from_panel * other.depth_ + first) * kPanel;
+          Stored* const to = stored + (panel * depth_ + output) * kPanel;
+          if constexpr (std::is_same_v<Stored, float>) {
+            TransposeBlock(from, kPanel, to);
+          } else {
+            TransposeBlock</*kIsPacked=*/true>(from, kPanel, to);
+          }
         }
       }
       for (; output < depth_; ++output) {
