@@ -318,7 +318,7 @@ absl::StatusOr<v1::LedgerCounts> FakeQueueTrainerClient::Commit(const v1::Commit
 absl::StatusOr<v1::LedgerCounts> FakeQueueTrainerClient::Settle(uint64_t lineage, uint64_t step, absl::Duration) {
   MutexLock lock(&mutex_);
   if (absl::Status status = CheckCall("Settle", lineage); !status.ok()) return status;
-  settled_.push_back(step);
+  if (step > (settled_.empty() ? 0 : settled_.back())) settled_.push_back(step);
   return counts_;
 }
 

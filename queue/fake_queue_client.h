@@ -181,7 +181,7 @@ class FakeQueueTrainerClient : public QueueTrainerClient {
   uint64_t lineage() const LEEWAY_EXCLUDES(mutex_);
   std::vector<v1::CommitRequest> commits() const LEEWAY_EXCLUDES(mutex_);
   std::vector<RestoreCall> restores() const LEEWAY_EXCLUDES(mutex_);
-  // Steps given to Settle, in order.
+  // Steps given to Settle that it had not settled, in order.
   std::vector<uint64_t> settled() const LEEWAY_EXCLUDES(mutex_);
   std::vector<RetireCall> retired() const LEEWAY_EXCLUDES(mutex_);
   std::vector<FenceCall> fenced() const LEEWAY_EXCLUDES(mutex_);

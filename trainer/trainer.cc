@@ -283,6 +283,8 @@ absl::Status Trainer::Impl::Step(uint64_t step) {
       return absl::InternalError(absl::StrCat("step ", step, ": ticket ", group.ticket, " was trained before"));
     }
   }
+  // What was written meanwhile counts from now on.
+  LEEWAY_RETURN_IF_ERROR(checkpoints_->Look());
   environment_.states->Enter("busy:publish");
   LEEWAY_ASSIGN_OR_RETURN(const PublishFacts publish,
                           publication_.Publish(Version(step + 1), learner_->parameters(), tickets, /*initial=*/false));

@@ -287,11 +287,15 @@ TEST_F(TrainerFaultTest, AQueueWithoutRoomGetsACheckpointAndTheStepsBeforeItAreS
 TEST_F(TrainerFaultTest, AQueueWithoutRoomIsAskedToSettleAgainWhatADeadTrainerDidNot) {
   options_.steps = 6;
   on_commit_ = [&](uint64_t version, FakeWeightPublisher*) {
-    if (version == 5 && queue_->lineage() == 1) queue_->FailNext("Settle", absl::AbortedError("fenced"));
+    if (version != 5 || queue_->lineage() != 1) return;
+    // Not the call before the checkpoint is put in place, but the one that settles.
+    queue_->FailNext("Settle", absl::OkStatus());
+    queue_->FailNext("Settle", absl::AbortedError("fenced"));
   };
   change_batch_ = [&](uint64_t step, LeasedBatch* batch) { AwaitCheckpoint(step, batch); };
   EXPECT_EQ(Run().code(), absl::StatusCode::kAborted);
   ASSERT_THAT(queue_->settled(), IsEmpty());
+  ASSERT_TRUE(RealFileSystem()->Exists(JoinPath(options_.run_directory, "checkpoints/step-4")));
   change_batch_ = [&](uint64_t step, LeasedBatch* batch) { NeedRoomFrom(4, *queue_, step, batch); };
   ASSERT_TRUE(Run().ok());
   EXPECT_THAT(queue_->settled(), ElementsAre(2, 4, 6));

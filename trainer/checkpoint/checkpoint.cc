@@ -80,6 +80,8 @@ absl::Status ParseWith(const std::string& path, const std::string& text, Parse p
 
 }  // namespace
 
+std::vector<std::string> CheckpointTextNames() { return {kState, kLedger, kRunState}; }
+
 std::map<std::string, std::string> CheckpointTexts(const Checkpoint& checkpoint) {
   return {{kState, StateText(checkpoint)}, {kLedger, checkpoint.ledger}, {kRunState, RunStateText(checkpoint)}};
 }

@@ -45,7 +45,8 @@ struct Checkpoint {
   std::vector<HeldLine> held_lines;
 };
 
-// The files' contents, by name.
+// The names of the three files, and their contents by name.
+std::vector<std::string> CheckpointTextNames();
 std::map<std::string, std::string> CheckpointTexts(const Checkpoint& checkpoint);
 // Out of the folder. NOT_FOUND, DATA_LOSS: a file is missing or cannot be read.
 absl::StatusOr<Checkpoint> ReadCheckpoint(FileSystem* files, const std::string& folder);

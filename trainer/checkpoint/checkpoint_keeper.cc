@@ -69,6 +69,8 @@ absl::Status CheckpointKeeper::Ask(absl::Duration wait) {
   const CheckpointInProgress over = *std::move(under_way_);
   under_way_.reset();
   times_.write += over.seconds();
+  // Whoever stood still while a later trainer took over must not put an older life's checkpoint above that one's.
+  LEEWAY_RETURN_IF_ERROR(settle_(settled_step_));
   unsaved_because_ = over.status().ok() ? store_->Complete(over.step(), over.folder(), over.files()) : over.status();
   if (!unsaved_because_.ok()) {
     // Older checkpoints are untouched and the next one may work: a full disk must not end the training that it can not

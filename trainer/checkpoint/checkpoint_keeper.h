@@ -37,7 +37,8 @@ class CheckpointKeeper {
  public:
   // What the checkpoint of the moment holds beside the training state.
   using Make = std::function<absl::StatusOr<Checkpoint>()>;
-  // Tells the queue that the steps up to this one are safe.
+  // Tells the queue that the steps up to this one are safe; the same again changes nothing. ABORTED: a later trainer
+  // has taken over.
   using Settle = std::function<absl::Status(uint64_t step)>;
 
   // All outlive the object. `run_directory`: for messages.
@@ -85,6 +86,7 @@ class CheckpointKeeper {
   StateClock* const states_;
   const Clock* const clock_;
 
+  // At most one, being written.
   std::optional<CheckpointInProgress> under_way_;
   std::optional<uint64_t> saved_step_;
   // Why the last attempt failed.

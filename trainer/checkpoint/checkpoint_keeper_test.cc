@@ -90,14 +90,17 @@ class CheckpointKeeperTest : public ::testing::Test {
   FakeClock clock_;
   StateClock states_{&clock_};
   PuppetRanks ranks_{3, &clock_};
-  std::vector<uint64_t> settled_;
+  std::vector<uint64_t> settled_;  // those that changed something
+  absl::Status fenced_;
   int made_ = 0;
   CheckpointKeeper keeper_{directory_.path(),
                            &ranks_,
                            &store_,
                            [this](uint64_t step) {
-                             settled_.push_back(step);
-                             return absl::OkStatus();
+                             if (fenced_.ok() && step > (settled_.empty() ? 0 : settled_.back())) {
+                               settled_.push_back(step);
+                             }
+                             return fenced_;
                            },
                            &states_,
                            &clock_};
@@ -194,7 +197,25 @@ TEST_F(CheckpointKeeperTest, ARankThatIsGoneEndsTheWait) {
     if (++waits == 2) ranks_.lost = absl::UnavailableError("rank 2 is gone");
   };
   EXPECT_EQ(keeper_.Wait().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(states_.current() == "busy:checkpoint", false);
+  EXPECT_NE(states_.current(), "busy:checkpoint");
+}
+
+TEST_F(CheckpointKeeperTest, NothingIsPutInPlaceOnceALaterTrainerHasTakenOver) {
+  ASSERT_TRUE(Save(2).ok());
+  ranks_.FinishAll();
+  fenced_ = absl::AbortedError("lineage 5 has taken over");
+  EXPECT_EQ(keeper_.Look(), fenced_);
+  EXPECT_FALSE(Exists(2));
+  EXPECT_FALSE(keeper_.saved_step().has_value());
+}
+
+TEST_F(CheckpointKeeperTest, TheLastOneWaitsForTheOneUnderWay) {
+  ASSERT_TRUE(Save(2).ok());
+  ranks_.on_wait = [&] { ranks_.FinishAll(); };
+  EXPECT_TRUE(keeper_.Need(3, "it is the last one", Make(3)).ok());
+  EXPECT_TRUE(Exists(2));
+  EXPECT_TRUE(Exists(3));
+  EXPECT_EQ(keeper_.saved_step(), 3u);
 }
 
 TEST_F(CheckpointKeeperTest, RoomIsMadeByASecondCheckpointOrTheRemedyIsSaid) {

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace leeway {
 namespace {
@@ -53,6 +54,9 @@ absl::StatusOr<WrittenFiles> ReadManifest(FileSystem* files, const std::string& 
     }
   } catch (const json::exception& error) {
     return absl::DataLossError(absl::StrCat(path, ": ", error.what()));
+  }
+  for (const std::string& name : CheckpointTextNames()) {
+    if (written.count(name) == 0) return absl::DataLossError(absl::StrCat(path, " does not name ", name));
   }
   return written;
 }

@@ -29,7 +29,7 @@ using WrittenFiles = std::map<std::string, WrittenFile>;
 absl::StatusOr<WrittenFile> DescribeFile(FileSystem* files, const std::string& path);
 
 absl::Status WriteManifest(FileSystem* files, const std::string& folder, uint64_t step, const WrittenFiles& written);
-// NOT_FOUND, DATA_LOSS: it is missing or cannot be read.
+// NOT_FOUND, DATA_LOSS: it is missing, cannot be read, or does not name all that a checkpoint has.
 absl::StatusOr<WrittenFiles> ReadManifest(FileSystem* files, const std::string& folder);
 
 // Whether the folder holds exactly the bytes that were written. NOT_FOUND, DATA_LOSS: what is missing or damaged.

@@ -96,11 +96,13 @@ absl::Status CheckpointStore::Complete(uint64_t step, const std::string& folder,
   // Only a damaged folder, or one of an undone life of the run, can be in the way.
   LEEWAY_RETURN_IF_ERROR(files_->RemoveAll(PathOf(step)));
   LEEWAY_RETURN_IF_ERROR(files_->Rename(folder, PathOf(step)));
-  LEEWAY_RETURN_IF_ERROR(
-      files_->WriteFileAtomically(JoinPath(directory_, kLatest), absl::StrCat(kStepPrefix, step, "\n")));
   std::erase_if(verified_steps_, [&](uint64_t verified) { return verified >= step; });
   verified_steps_.push_back(step);
   RemoveOld();
+  // For people; a start looks at the folders.
+  const absl::Status named =
+      files_->WriteFileAtomically(JoinPath(directory_, kLatest), absl::StrCat(kStepPrefix, step, "\n"));
+  if (!named.ok()) LEEWAY_LOG_WARNING("the checkpoint of step {} is in place, but {}", step, named.ToString());
   return absl::OkStatus();
 }
 

@@ -4,9 +4,11 @@
 // Checkpoints on disk: checkpoints/step-N/ (complete or not there at all) and checkpoints/latest (the name of the
 // newest).
 //
-//   weights….safetensors, optimizer….safetensors   the training state, in the files of the ranks that wrote it
-//   (piece.h) state.json, ledger.bin, run_state.json          what the run has done so far (checkpoint.h) manifest.json
-//   length and digest of each of these files
+//   weights….safetensors, optimizer….safetensors   the training state, in its ranks' files (piece.h)
+//
+//   state.json, ledger.bin, run_state.json         what the run has done so far (checkpoint.h)
+//
+//   manifest.json                                  length and digest of each of these files
 //
 // Weights, optimizer and state.json are equal byte for byte whenever the same data were trained on the same layout of
 // ranks (DESIGN 3.6). Ranks write into .tmp-step-N-lineage-L, which is renamed when all of them have read back what
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"

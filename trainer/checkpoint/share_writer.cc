@@ -1,6 +1,8 @@
 #include "trainer/checkpoint/share_writer.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -11,6 +13,48 @@
 
 namespace leeway {
 namespace {
+
+// Refuses to go on once it is told so.
+class CancellableFiles final : public FileSystem {
+ public:
+  CancellableFiles(FileSystem* files, const std::atomic<bool>& is_cancelled)
+      : files_(files), is_cancelled_(is_cancelled) {}
+
+  absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+    LEEWAY_RETURN_IF_ERROR(Check());
+    return files_->ReadFile(path);
+  }
+  absl::StatusOr<std::string> ReadFileRange(const std::string& path, uint64_t offset, size_t max_bytes) override {
+    LEEWAY_RETURN_IF_ERROR(Check());
+    return files_->ReadFileRange(path, offset, max_bytes);
+  }
+  absl::Status WriteFileAtomically(const std::string& path, absl::string_view content) override {
+    LEEWAY_RETURN_IF_ERROR(Check());
+    return files_->WriteFileAtomically(path, content);
+  }
+  absl::Status AppendToFile(const std::string& path, absl::string_view content) override {
+    LEEWAY_RETURN_IF_ERROR(Check());
+    return files_->AppendToFile(path, content);
+  }
+  absl::Status SyncFile(const std::string& path) override {
+    LEEWAY_RETURN_IF_ERROR(Check());
+    return files_->SyncFile(path);
+  }
+  absl::Status CreateDirectory(const std::string& path) override { return files_->CreateDirectory(path); }
+  absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) override {
+    return files_->ListDirectory(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override { return files_->Rename(from, to); }
+  absl::Status RemoveAll(const std::string& path) override { return files_->RemoveAll(path); }
+  bool Exists(const std::string& path) override { return files_->Exists(path); }
+  absl::StatusOr<uint64_t> FileSize(const std::string& path) override { return files_->FileSize(path); }
+
+ private:
+  absl::Status Check() const { return is_cancelled_ ? absl::CancelledError("the process ends") : absl::OkStatus(); }
+
+  FileSystem* const files_;
+  const std::atomic<bool>& is_cancelled_;
+};
 
 // What is on the disk, if its digest is the one that is meant.
 absl::StatusOr<WrittenFile> ReadBack(FileSystem* files, const std::string& path, const std::string& digest) {
@@ -27,12 +71,13 @@ absl::StatusOr<WrittenFile> WritePieces(FileSystem* files, const std::string& pa
 
 }  // namespace
 
-absl::StatusOr<WrittenFiles> WriteShare(FileSystem* files, const std::string& folder, CheckpointShare share,
+absl::StatusOr<WrittenFiles> WriteShare(FileSystem* disk, const std::string& folder, CheckpointShare share,
                                         const std::atomic<bool>& is_cancelled) {
+  CancellableFiles cancellable(disk, is_cancelled);
+  FileSystem* const files = &cancellable;
   WrittenFiles written;
   if (share.pieces.is_writer()) {
     for (const ShardKind kind : kShardKinds) {
-      if (is_cancelled) return absl::CancelledError("the process ends");
       PieceSet& pieces = kind == ShardKind::kWeights ? share.pieces.weights : share.pieces.optimizer;
       const std::string name = ShardFileName(kind, share.pieces.writer, share.pieces.writers);
       LEEWAY_ASSIGN_OR_RETURN(written[name], WritePieces(files, JoinPath(folder, name), pieces));

@@ -32,16 +32,17 @@ struct ShareOutcome {
   double seconds = 0;  // that writing took
 };
 
-// Writes the files, synced, and reads them back. Blocks on the disk. Gives up between two files once `is_cancelled`.
+// Writes the files, synced, and reads them back. Blocks on the disk. Gives up once `is_cancelled`, after
+// the few megabytes that are on their way (CANCELLED).
 // DATA_LOSS: what was read back is not what was to be written; others: errors of the file system, path inside.
-absl::StatusOr<WrittenFiles> WriteShare(FileSystem* files, const std::string& folder, CheckpointShare share,
+absl::StatusOr<WrittenFiles> WriteShare(FileSystem* disk, const std::string& folder, CheckpointShare share,
                                         const std::atomic<bool>& is_cancelled);
 
 // One thread, and only while a share is being written. One caller at a time.
 class ShareWriter {
  public:
   explicit ShareWriter(FileSystem* files) : files_(files) {}
-  // Waits for the file that is being written.
+  // Gives up what is not written yet.
   ~ShareWriter();
   ShareWriter(const ShareWriter&) = delete;
   ShareWriter& operator=(const ShareWriter&) = delete;

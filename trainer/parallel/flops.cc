@@ -49,8 +49,7 @@ double HardwareFlops(const ModelShape& shape, const SequenceWork& work, Attentio
   double again = 0;
   if (recompute == Recompute::kSelective) again = 2 * one_product;
   if (recompute == Recompute::kFull) again = forward.linear + forward.attention - one_product;
-  // Logits are never kept.
-  return 3 * forward.total() + forward.head + again;
+  return 3 * forward.total() + again;
 }
 
 LengthCost CostOfLength(const ModelShape& shape) {

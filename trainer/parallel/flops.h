@@ -51,10 +51,10 @@ ForwardFlops CountForward(const ModelShape& shape, const SequenceWork& work, Att
 // Forward and backward, three times the forward pass: the numerator of MFU.
 double ModelFlops(const ModelShape& shape, const SequenceWork& work, AttentionCount convention);
 
-// The same with what is recomputed: the numerator of hardware utilisation. The head's product always is; kSelective
-// repeats the products of gate and
+// The same with what `recompute` repeats, the numerator of hardware utilisation: kSelective the products of gate and
 // up, kFull everything in a layer up to them. (The papers' formula for full recomputation repeats the last product
-// too.)
+// too.) The head's products that are formed again where a micro-batch's logits do not fit into one chunk are not
+// counted.
 double HardwareFlops(const ModelShape& shape, const SequenceWork& work, AttentionCount convention, Recompute recompute);
 
 // What a sequence of length L costs, linear * L + quadratic * L^2, up to a factor: for balancing. The head is counted

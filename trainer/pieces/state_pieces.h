@@ -1,8 +1,8 @@
 #ifndef LEEWAY_TRAINER_PIECES_STATE_PIECES_H_
 #define LEEWAY_TRAINER_PIECES_STATE_PIECES_H_
 
-// A rank's own part of the training state as pieces of the whole arrays, out of its memory and back into it. Nothing is
-// gathered: what several ranks hold is stored by the first of them, and what a rank reads is what it holds.
+// A rank's own part of the training state as pieces of the whole arrays, out of its memory and back into it: what
+// several ranks hold is stored by the first of them, and what a rank reads is what it holds.
 //
 // Real = float (product) or double (the tests' oracle).
 

@@ -151,10 +151,10 @@ TEST(MetricsLineTest, HasEveryFixedNameAndTheRightValues) {
   const double linear = 2 * 2 * (4 * 16 + 3 * 32) * 8, scores = 2 * 4 * 4 * (36 + 4), head = 2 * 4 * 10 * 5;
   EXPECT_EQ(line["flops/model_full"], 4 * (linear + scores + head));
   EXPECT_EQ(line["flops/model_causal"], 4 * (linear + scores / 2 + head));
-  EXPECT_EQ(line["flops/hardware"], 4 * (linear + scores / 2 + head) + head);
+  EXPECT_EQ(line["flops/hardware"], 4 * (linear + scores / 2 + head));
   EXPECT_EQ(line["flops/peak_per_s"], 1e6);
   EXPECT_DOUBLE_EQ(line["throughput/mfu_full"], 4 * (linear + scores + head) / 0.25e6);
-  EXPECT_DOUBLE_EQ(line["throughput/hfu"], (4 * (linear + scores / 2 + head) + head) / 0.25e6);
+  EXPECT_DOUBLE_EQ(line["throughput/hfu"], 4 * (linear + scores / 2 + head) / 0.25e6);
   EXPECT_EQ(FormatMetricsLine(facts).find('\n'), std::string::npos);
 }
 
