@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <map>
 
-#include "base/status_macros.h"
 #include "fmt/format.h"
 #include "formats/model_config.h"
+#include "launch/config/rank_memory.h"
 #include "launch/roles/security_options.h"
 #include "launch/roles/task_options.h"
 #include "launch/roles/trainer_role.h"
@@ -15,7 +15,6 @@
 #include "model/model_files.h"
 #include "rpc/address.h"
 #include "rpc/listener/listening_socket.h"
-#include "trainer/parallel/sharding_options.h"
 
 namespace leeway {
 namespace {
@@ -28,67 +27,6 @@ std::string HumanBytes(double bytes) {
     unit = next;
   }
   return fmt::format("{:.{}f} {}", bytes, bytes < 10 && *unit != 'B' ? 1 : 0, unit);
-}
-
-double BatchEpisodes(const Config& config) {
-  return static_cast<double>(config.GetInteger("trainer.groups_per_step") * config.GetInteger("trainer.group_size"));
-}
-
-// What the first rank of the trainer holds, in bytes; no rank holds more but for roundings.
-struct RankMemory {
-  StateBytes states;
-  int64_t packed_weights = 0;
-  int64_t published = 0;    // of rank 0 alone: the whole weights, where the states do not hold them as such
-  int64_t activations = 0;  // of the largest micro-batch, kept for the backward pass
-  int64_t passing = 0;      // gradients of those rows, on their way
-
-  double Total() const { return static_cast<double>(states.total() + packed_weights + activations + passing); }
-};
-
-// By two small models, since all layers are alike: a model that is far too large has more of them than could be listed.
-absl::StatusOr<StateBytes> StatesOfFirstRank(const TrainerOptions& options) {
-  const auto with_layers = [&options](int64_t layers) {
-    ModelShape shape = options.model;
-    shape.layers = layers;
-    return ExpectedStateBytes(shape, options.mesh, /*world_rank=*/0, options.sharding, options.optimizer.kind,
-                              sizeof(float));
-  };
-  LEEWAY_ASSIGN_OR_RETURN(StateBytes states, with_layers(1));
-  LEEWAY_ASSIGN_OR_RETURN(const StateBytes two, with_layers(2));
-  const int64_t more = options.model.layers - 1;
-  states.parameters += more * (two.parameters - states.parameters);
-  states.master += more * (two.master - states.master);
-  states.gradients += more * (two.gradients - states.gradients);
-  states.optimizer += more * (two.optimizer - states.optimizer);
-  return states;
-}
-
-// nullopt: the options are unusable (other errors say why).
-std::optional<RankMemory> RankMemoryOf(const ResolvedConfig& resolved) {
-  const TrainerOptions options =
-      TrainerOptionsOf(resolved.config, *resolved.task, resolved.tokenizer->vocabulary_size(), "");
-  if (!TrainerProblems(options).empty()) return std::nullopt;
-  const int64_t real_bytes = sizeof(float);
-  const absl::StatusOr<StateBytes> states = StatesOfFirstRank(options);
-  if (!states.ok()) return std::nullopt;
-  RankMemory memory;
-  memory.states = *states;
-  const TensorRank rank{0, options.mesh.tensor, options.sequence_parallel};
-  const bool is_streamed =
-      KindsSharded(options.sharding, options.mesh.data).parameters || options.sharding.bf16_parameters;
-  memory.packed_weights = PackedWeightBytes(options.model, rank, is_streamed, /*backward=*/true, real_bytes,
-                                            WeightFormatOf(options.model, options.sharding.bf16_parameters));
-  if (is_streamed || options.mesh.tensor > 1) memory.published = options.model.ParameterCount() * real_bytes;
-  const int64_t length = std::max<int64_t>(resolved.task->max_episode_tokens(), 1);
-  const int64_t episodes = static_cast<int64_t>(BatchEpisodes(resolved.config)) / options.mesh.data;
-  const int64_t sequences = std::clamp<int64_t>(options.micro_batch_tokens / length, 1, std::max<int64_t>(episodes, 1));
-  memory.activations = ActivationBytes(options.model, rank, options.recompute,
-                                       std::vector<int64_t>(static_cast<size_t>(sequences), length), real_bytes);
-  const ModelShape shard = TensorShard(options.model, rank.rank, rank.size);
-  memory.passing =
-      sequences * length * real_bytes *
-      (4 * shard.hidden + 3 * shard.intermediate + (2 * shard.heads + 2 * shard.key_value_heads) * shard.head_dim);
-  return memory;
 }
 
 // Estimates in bytes.
@@ -504,7 +442,7 @@ std::string DescribeFeasibility(const ResolvedConfig& resolved) {
   text += fmt::format(
       "trainer      {} rank{} ({} data-parallel x {} tensor-parallel, zero stage {}), each: parameters {}{}, "
       "gradients {}, optimizer {}, buffers {},\n             packed weights {}, activations {} and {} passing "
-      "(recompute {}){}\n",
+      "(recompute {}), {} of a checkpoint that is being written{}\n",
       config.GetInteger("trainer.ranks"), config.GetInteger("trainer.ranks") == 1 ? "" : "s",
       config.GetInteger("trainer.ranks") / config.GetInteger("trainer.tensor_parallel"),
       config.GetInteger("trainer.tensor_parallel"), config.GetInteger("trainer.zero_stage"),
@@ -513,7 +451,7 @@ std::string DescribeFeasibility(const ResolvedConfig& resolved) {
       HumanBytes(static_cast<double>(rank.states.gradients)), HumanBytes(static_cast<double>(rank.states.optimizer)),
       HumanBytes(static_cast<double>(rank.states.buffers)), HumanBytes(static_cast<double>(rank.packed_weights)),
       HumanBytes(static_cast<double>(rank.activations)), HumanBytes(static_cast<double>(rank.passing)),
-      config.GetString("trainer.recompute"),
+      config.GetString("trainer.recompute"), HumanBytes(static_cast<double>(rank.checkpoint)),
       rank.published == 0 ? "" : "; rank 0 the whole weights, " + HumanBytes(static_cast<double>(rank.published)));
   text += fmt::format("staleness    lag of a trained token at most {}\n",
                       config.GetString("mode") == "sync" ? 0 : config.GetInteger("staleness.budget"));
