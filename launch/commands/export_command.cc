@@ -84,9 +84,11 @@ absl::Status Export(const ExportArguments& arguments) {
   LEEWAY_RETURN_IF_ERROR(files->WriteFileAtomically(JoinPath(directory.unfinished(), "tokenizer_config.json"),
                                                     FormatTokenizerConfig(model.shape.max_positions)));
   LEEWAY_RETURN_IF_ERROR(directory.Finish());
-  fmt::print("step {} of {} is in {}: {}, {} parameters in float32, {} vocabulary of {}\n", weights.step, paths.root,
-             arguments.to, ModelFamilyName(model.shape.family), model.shape.ParameterCount(), tokenizer->name(),
-             tokenizer->vocabulary_size());
+  fmt::print(
+      "step {} of {} is in {}: {}, {} parameters in float32{}, {} vocabulary of {}\n", weights.step, paths.root,
+      arguments.to, ModelFamilyName(model.shape.family), model.shape.ParameterCount(),
+      config.GetString("model.dtype") == "bfloat16" ? " (the master copies, which the run rounds to bfloat16)" : "",
+      tokenizer->name(), tokenizer->vocabulary_size());
   return absl::OkStatus();
 }
 

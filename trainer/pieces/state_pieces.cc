@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/logging.h"
 #include "base/status_macros.h"
 #include "model/tensor_parallel.h"
 #include "trainer/optimizer/element_storage.h"
@@ -100,7 +101,10 @@ absl::Status RestoreOwnPieces(const ModelShape& model, const Mesh& mesh, const P
                      "', which are not of this optimizer: it was made with another optimizer.name; use that one, or "
                      "begin a new run from the weights"));
   }
-  const bool begins_anew = reader.array_kinds().empty();
+  const bool begins_anew = reader.array_kinds().empty() && kinds.size() > 1;
+  if (begins_anew && updates > 0) {
+    LEEWAY_LOG_WARNING("the state has no arrays of an optimizer, after {} updates: the optimizer begins anew", updates);
+  }
   const OwnPlaces places(model, mesh);
   for (const PartState<Real>& state : states) {
     const OptimizerPart& part = own->parts()[static_cast<size_t>(state.part)];
@@ -122,7 +126,7 @@ absl::Status RestoreOwnPieces(const ModelShape& model, const Mesh& mesh, const P
     own->StoreFrozen(frozen, values);
   }
   // An optimizer with arrays begins anew without them.
-  own->set_updates(begins_anew && kinds.size() > 1 ? 0 : updates);
+  own->set_updates(begins_anew ? 0 : updates);
   return own->SyncParameters();
 }
 
