@@ -38,49 +38,17 @@ class PackedMatrix {
     };
     const auto widen = [](uint16_t value) { return static_cast<Real>(FromBf16(value)); };
     const auto round = [](Real value) { return ToBf16(static_cast<float>(value)); };
-    if (source.is_bf16()) {
-      if (is_bf16()) {
-        const auto as_it_is = [](uint16_t value) { return value; };
-        if (output_begin % kPanel != 0) return set(bf16_.data(), source.bf16(), as_it_is);
-        const int64_t whole = rows / kPanel * kPanel, whole_columns = columns / kPanel * kPanel;
-        for (int64_t r = 0; r < whole; r += kPanel) {
-          uint16_t* const panel = bf16_.data() + ((output_begin + r) / kPanel * depth_ + depth_begin) * kPanel;
-          for (int64_t c = 0; c < whole_columns; c += kPanel) {
-            TransposeBlock</*kIsPacked=*/false>(source.bf16() + r * stride + c, stride, panel + c * kPanel);
-          }
-        }
-        SetBlockOf(output_begin, depth_begin + whole_columns, bf16_.data(), source.bf16() + whole_columns, as_it_is,
-                   stride, whole, columns - whole_columns);
-        SetBlockOf(output_begin + whole, depth_begin, bf16_.data(), source.bf16() + whole * stride, as_it_is, stride,
-                   rows - whole, columns);
-        return;
-      }
-      return set(reals_.data(), source.bf16(), widen);
+    if (source.is_bf16() && is_bf16()) {
+      SetSameBlock(output_begin, depth_begin, bf16_.data(), source.bf16(), stride, rows, columns);
+    } else if (source.is_bf16()) {
+      set(reals_.data(), source.bf16(), widen);
+    } else if (is_bf16()) {
+      set(bf16_.data(), source.reals(), round);
+    } else if (format_ == WeightFormat::kReal) {
+      SetSameBlock(output_begin, depth_begin, reals_.data(), source.reals(), stride, rows, columns);
+    } else {
+      set(reals_.data(), source.reals(), [&](Real value) { return widen(round(value)); });
     }
-    if (is_bf16()) return set(bf16_.data(), source.reals(), round);
-    if (format_ == WeightFormat::kReal) {
-      if constexpr (std::is_same_v<Real, float>) {
-        if (output_begin % kPanel == 0) {
-          // Whole panels first, as far as their columns are.
-          const int64_t whole = rows / kPanel * kPanel;
-          const int64_t whole_columns = columns / kPanel * kPanel;
-          for (int64_t r = 0; r < whole; r += kPanel) {
-            Real* const panel = reals_.data() + ((output_begin + r) / kPanel * depth_ + depth_begin) * kPanel;
-            for (int64_t c = 0; c < whole_columns; c += kPanel) {
-              TransposeBlock(source.reals() + r * stride + c, stride, panel + c * kPanel);
-            }
-          }
-          const auto as_it_is = [](Real value) { return value; };
-          SetBlockOf(output_begin, depth_begin + whole_columns, reals_.data(), source.reals() + whole_columns, as_it_is,
-                     stride, whole, columns - whole_columns);
-          SetBlockOf(output_begin + whole, depth_begin, reals_.data(), source.reals() + whole * stride, as_it_is,
-                     stride, rows - whole, columns);
-          return;
-        }
-      }
-      return set(reals_.data(), source.reals(), [](Real value) { return value; });
-    }
-    set(reals_.data(), source.reals(), [&](Real value) { return widen(round(value)); });
   }
   void SetBlock(int64_t output_begin, int64_t depth_begin, const Real* source, int64_t stride, int64_t rows,
                 int64_t columns) {
@@ -126,6 +94,32 @@ class PackedMatrix {
   }
 
  private:
+  // SetBlock of what is stored as it is: whole panels by blocks of registers, as far as their columns are.
+  template <typename Stored>
+  void SetSameBlock(int64_t output_begin, int64_t depth_begin, Stored* stored, const Stored* source, int64_t stride,
+                    int64_t rows, int64_t columns) {
+    const auto as_it_is = [](Stored value) { return value; };
+    int64_t whole = 0;
+    if constexpr (!std::is_same_v<Stored, double>) {
+      if (output_begin % kPanel == 0) whole = rows / kPanel * kPanel;
+      const int64_t whole_columns = columns / kPanel * kPanel;
+      for (int64_t r = 0; r < whole; r += kPanel) {
+        Stored* const panel = stored + ((output_begin + r) / kPanel * depth_ + depth_begin) * kPanel;
+        for (int64_t c = 0; c < whole_columns; c += kPanel) {
+          if constexpr (std::is_same_v<Stored, float>) {
+            TransposeBlock(source + r * stride + c, stride, panel + c * kPanel);
+          } else {
+            TransposeBlock</*kIsPacked=*/false>(source + r * stride + c, stride, panel + c * kPanel);
+          }
+        }
+      }
+      SetBlockOf(output_begin, depth_begin + whole_columns, stored, source + whole_columns, as_it_is, stride, whole,
+                 columns - whole_columns);
+    }
+    SetBlockOf(output_begin + whole, depth_begin, stored, source + whole * stride, as_it_is, stride, rows - whole,
+               columns);
+  }
+
   // Where a lane lies in its panel's step.
   static constexpr int64_t Place(const Real*, int64_t lane) { return lane; }
   static constexpr int64_t Place(const uint16_t*, int64_t lane) { return Bf16Lane(lane); }

@@ -86,7 +86,6 @@ class CheckpointKeeper {
   StateClock* const states_;
   const Clock* const clock_;
 
-  // At most one, being written.
   std::optional<CheckpointInProgress> under_way_;
   std::optional<uint64_t> saved_step_;
   // Why the last attempt failed.
